@@ -119,9 +119,36 @@ def test_devices_without_names_bind_in_the_order_of_the_program(motet: Run, tmp_
         for flag in ("--device", "--iree-hal-target-device"):
             done = motet("run", file, flag, "host", flag, "host/1", "--input", "64x128xf32=random:1", "--verify")
             assert "agrees" in done.stdout, done.stderr
-    done = motet("run", artifact, *["--device", "host"] * 3, "--input", "64x128xf32=1")
-    assert done.returncode == 1
-    assert "3 devices are given; expected at most 2, for cpu, acc" in done.stderr
+    for file, expected in ((artifact, "at most 2, for cpu, acc"), (program, "has only cpu, acc; expected at most 2")):
+        done = motet("run", file, *["--device", "host"] * 3, "--input", "64x128xf32=1")
+        assert done.returncode == 1
+        assert expected in done.stderr
+
+
+@pytest.mark.parametrize(("flags", "bound"), [
+    (["host/2"], ["host/2", "host/2"]),
+    (["host/2", "acc=host/1"], ["host/2", "host/1"]),
+    (["cpu=host/1", "host/2"], ["host/1", "host/2"]),
+    (["host/2", "host/1"], ["host/2", "host/1"]),
+], ids=" ".join)
+def test_a_program_binds_its_devices_as_its_artifact_does(
+    motet: Run, tmp_path: Path, flags: list[str], bound: list[str]
+) -> None:
+    program, artifact = EXAMPLES / "two_devices.mlir", tmp_path / "two.motet"
+    assert motet("compile", program, "-o", artifact).returncode == 0
+    for file in (program, artifact):
+        done = motet("run", file, "--dry-run", *(f"--device={flag}" for flag in flags))
+        assert [line.split()[1] for line in done.stdout.splitlines()] == bound, done.stderr
+
+
+def test_opt_gives_devices_to_the_passes_that_assign_them(motet: Run) -> None:
+    program, flags = EXAMPLES / "two_devices.mlir", ["--iree-hal-target-device=acc=null", "--device=cpu=host"]
+    done = motet("opt", program, *flags, "--pipeline", "read-devices,assign-devices")
+    assert '"motet.device"() {alternatives = ["null"], sym_name = "acc"}' in done.stdout, done.stderr
+    assert motet("opt", program, *flags, "--pipeline", "read-devices,place").returncode == 0
+    done = motet("opt", program, *flags, "--pipeline", "cse")
+    assert done.stderr == ("error: --device acc=null: no pass of the pipeline reads it; expected one of "
+                           "assign-devices, place, without options\n")
 
 
 def test_inspect_shows_functions_and_kernels(motet: Run, compiled: Path) -> None:

@@ -38,6 +38,7 @@ _ORDINAL = re.compile(r"[0-9]{1,9}(?=\s*\])")
 _AS_URI = re.compile(r"[:/]([0-9]{1,9})(?![\w.-])")  # in the machine's device names: cuda:1, host/0
 _ON_RANK = re.compile(r"rank:([0-9]{1,6})/")
 _VALUE = re.compile(r"[^,&{}\[\]=]+")
+ALL_NAMED = "it has no name, and other flags name all devices of the program; expected one flag for each device"
 _URI = re.compile(rf"({FAMILY})(?:[:/][^,{{}}\[\]?]*(?:\?.*)?|\?.*)")
 
 
@@ -71,8 +72,9 @@ def parse_flags(flags: Iterable[str], attribute: ReadAttribute | None = None) ->
 
 def parse_flags_or_uris(flags: Iterable[str], attribute: ReadAttribute | None = None) -> tuple[DeviceFlag, ...]:
     """Parses all `--device` flags of a command line that compiles and runs: each is a flag, or the URI of a physical
-    device, for whose family the program is then compiled. Raises the errors of `parse_flags`."""
-    return _together(_Parser(node, attribute).flag_or_uri() for text in flags for node in nodes_of(text))
+    device, for whose family the program is then compiled. Of flags with names, one may have none: it is for the other
+    devices. Raises the errors of `parse_flags`."""
+    return _together((_Parser(node, attribute).flag_or_uri() for text in flags for node in nodes_of(text)), others=1)
 
 
 def flags_of(
@@ -83,18 +85,26 @@ def flags_of(
     return parse_flags((f"{name}={text}" if name else text for name, text in named.items()), attribute)
 
 
-def _together(flags: Iterable[DeviceFlag]) -> tuple[DeviceFlag, ...]:
+def _together(flags: Iterable[DeviceFlag], others: int = 0) -> tuple[DeviceFlag, ...]:
+    """The flags, of which at most `others` have no name if some have one."""
     parsed = tuple(flags)
     names = [flag.name for flag in parsed if flag.name]
     for name in names:
         if names.count(name) > 1:
             raise OptionError(f"device '{name}': the name is given twice; expected each name once, "
                               f"with its alternatives joined by commas: {name}=first,second")
-    if names and len(names) < len(parsed):
-        unnamed = next(flag.uri or flag.expression for flag in parsed if not flag.name)
-        raise OptionError(f"device '{unnamed}': it has no name, but '{names[0]}' has one; "
-                          f"expected all or none to be named: write NAME={unnamed}")
+    unnamed = [flag.uri or flag.expression for flag in parsed if not flag.name]
+    if names and len(unnamed) > others:
+        raise OptionError(f"device '{unnamed[others]}': {_unnamed(unnamed[others], names[0], others)}")
     return parsed
+
+
+def _unnamed(device: str, name: str, others: int) -> str:
+    """Why a device without a name is refused, given that the device `name` has one and `others` may have none."""
+    if others:
+        return (f"several devices have no name, but '{name}' has one; expected all or none to be named, or one without "
+                f"a name, for all others: write NAME={device}")
+    return f"it has no name, but '{name}' has one; expected all or none to be named: write NAME={device}"
 
 
 # -- bindings --------------------------------------------------------------------------------------
@@ -102,8 +112,8 @@ def _together(flags: Iterable[DeviceFlag]) -> tuple[DeviceFlag, ...]:
 
 def parse_bindings(flags: Iterable[str], names: Sequence[str]) -> dict[str, str]:
     """Physical devices by the names of an artifact's devices, `names`, from a command line. One without a name applies
-    to all devices, several bind to them in order. Raises `OptionError` for a repeated name, for an empty device, and
-    for more devices than names."""
+    to all devices that no other flag names, several bind to them in order. Raises `OptionError` for a repeated name,
+    for an empty device, and for more devices than names."""
     bindings: dict[str, str] = {}
     unnamed: list[str] = []
     for text in (node for given in flags for node in nodes_of(given)):
@@ -119,12 +129,11 @@ def parse_bindings(flags: Iterable[str], names: Sequence[str]) -> dict[str, str]
     if not unnamed:
         return bindings
     if len(unnamed) == 1:
+        if bindings and set(names) == set(bindings):
+            raise OptionError(f"--device {unnamed[0]}: {ALL_NAMED}")
         return bindings | {"": unnamed[0]}
     if bindings:
-        raise OptionError(
-            f"--device {unnamed[1]}: several devices have no name, but '{next(iter(bindings))}' has one; expected all "
-            f"or none to be named: write NAME={unnamed[1]}"
-        )
+        raise OptionError(f"--device {unnamed[1]}: {_unnamed(unnamed[1], next(iter(bindings)), 1)}")
     if len(unnamed) > len(names):
         raise OptionError(
             f"--device {unnamed[len(names)]}: {len(unnamed)} devices are given; expected at most {len(names)}, for "

@@ -18,8 +18,8 @@ def cache_key(job: Job) -> str:
     """The cache key of `job`."""
     digest = hashlib.sha256()
     parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *map(str, job.devices), repr(job.places), job.rates, repr(job.memory_limit)]
-    parts += [job.mesh, repr(job.shards)]
+    parts += [job.placement, *(f"{flag} {bool(flag.uri)}" for flag in job.devices), repr(job.places)]
+    parts += [job.rates, repr(job.memory_limit), job.mesh, repr(job.shards)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
     parts += [job.schedules.decode(), str(job.keep_source), job.sequences, job.precision]
     if job.tune_schedule:

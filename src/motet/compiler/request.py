@@ -136,8 +136,8 @@ def _targets(flags: Sequence[DeviceFlag]) -> list[str]:
 
 
 def _is_host(flags: Sequence[DeviceFlag]) -> bool:
-    """Whether the flags only select CPU levels of the host."""
-    if len(flags) != 1 or flags[0].name or len(flags[0].alternatives) != 1:
+    """Whether the flags only select CPU levels of the host. A physical device is for all devices of the program."""
+    if len(flags) != 1 or flags[0].name or flags[0].uri or len(flags[0].alternatives) != 1:
         return not flags
     only = flags[0].alternatives[0]
     return ALIASES.get(only.family) == HOST and only.ordinal is None and not driver_options(HOST, options_of(only))

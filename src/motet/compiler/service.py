@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from motet.artifact.device_flags import DeviceFlag
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler.cache_key import cache_key, wheels
@@ -105,9 +107,9 @@ def list_kernels(request: CompileRequest) -> list[ListedKernel]:
         return pickle.loads((folder / RESULT).read_bytes())  # written by this user's worker into a private folder
 
 
-def optimise(text: str, file: str, pipeline: str) -> str:
-    """`text` after a pass pipeline given as text."""
-    job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline)
+def optimise(text: str, file: str, pipeline: str, devices: Sequence[DeviceFlag] = ()) -> str:
+    """`text` after a pass pipeline given as text; `devices` are for its passes that assign devices."""
+    job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline, devices=tuple(devices))
     with JobFolder() as folder:
         run_job(job, folder, None)
         return (folder / RESULT).read_text()

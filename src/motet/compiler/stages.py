@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import msgspec
 
+from motet.artifact.device_flags import DeviceFlag
 from motet.artifact.schema import Variant
 from motet.compiler.build.partitioning import partition_for
 from motet.compiler.build.variant import Output, VariantOptions, build_variant, kernel_text
@@ -24,8 +25,9 @@ from motet.compiler.pipeline import normalise
 from motet.compiler.scheduling.schedule import ParameterStore
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import DEFAULT, Choice
-from motet.errors import CompileError, Location
+from motet.errors import CompileError, Location, OptionError
 
+_ASSIGNING = ("assign-devices", "place")  # passes that flags of devices are for
 _OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that are loaded on demand
 
 
@@ -51,12 +53,18 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int, choice:
     return kernel_text(program, partitioned.kernels, targets[0], stage, choice)
 
 
-def optimise(text: str, file: str, passes: str) -> str:
-    """MLIR `text`, possibly in older syntax, after a pipeline of upstream's and Motet's passes."""
+def optimise(text: str, file: str, passes: str, devices: Sequence[DeviceFlag] = ()) -> str:
+    """MLIR `text`, possibly in older syntax, after a pipeline of upstream's and Motet's passes. `devices` are for those
+    that assign devices and have no options. Raises OptionError if there is none."""
+    steps = steps_of(passes)
+    options = {name: {"flags": tuple(devices)} for name in _ASSIGNING if name in steps} if devices else {}
+    if devices and not options:
+        raise OptionError(f"--device {devices[0].uri or devices[0]}: no pass of the pipeline reads it; expected one of "
+                          f"{', '.join(_ASSIGNING)}, without options")
     with opened(text, file) as program:
-        for step in steps_of(passes):
+        for step in steps:
             try:
-                run_steps((step,), program)
+                run_steps((step,), program, options)
             except ir.MLIRError as error:
                 raise compile_error(error, file) from None
             except ValueError as error:

@@ -27,7 +27,8 @@ Devices = Annotated[list[str] | None, typer.Option(
 Bindings = Annotated[list[str] | None, typer.Option(
     "--device", "--iree-hal-target-device", metavar="[NAME=]DEVICE", show_default=False,
     help="The physical device to bind NAME to, such as host or riscv:qemu. For a program also the target to compile "
-    "for, as with compile. May be given several times; devices without names bind in the program's order.",
+    "for, as with compile. May be given several times: without names, they bind to the program's devices in the order "
+    "of their declaration, the default device first; one alone, or one next to named ones, is for all that none names.",
 )]
 Placement = Annotated[str, typer.Option(
     metavar="default|auto", help="Where operations run that the program does not place: on its default device, or "

@@ -155,12 +155,10 @@ def open_bound(
     opened = open_artifact(
         file, format=format, devices=flags, placement=placement, places=places, mesh=mesh, shards=shards
     )
-    names = _names_in_order(opened.artifact.manifest)
-    bindings = {
-        flag.name or (names[number] if number < len(names) else ""): flag.uri
-        for number, flag in enumerate(flags) if flag.uri
-    }
-    return opened, bindings
+    unnamed = [flag for flag in flags if not flag.name]
+    names = _names_in_order(opened.artifact.manifest) if len(unnamed) > 1 else [""]
+    bound = [*zip(names, unnamed, strict=False), *((flag.name, flag) for flag in flags if flag.name)]
+    return opened, {name: flag.uri for name, flag in bound if flag.uri}
 
 
 def _names_in_order(manifest: Manifest) -> list[str]:

@@ -7,16 +7,19 @@ from typing import Annotated
 import typer
 
 from motet.errors import OptionError
+from motet.tools import arguments
 from motet.tools.opening import STANDARD_INPUT, open_for_reading
 
 HELP = """Run passes on MLIR and print the result.
 
-Any pass of upstream MLIR, and Motet's own, in the text form of a pass pipeline.
+Any pass of upstream MLIR, and Motet's own, in the text form of a pass pipeline. --device is for the passes
+assign-devices and place.
 
 \b
 Examples:
   motet opt model.mlir --pipeline canonicalize,cse
   motet opt model.mlir --pipeline 'func.func(linalg-fuse-elementwise-ops)' -o fused.mlir
+  motet opt model.mlir --pipeline read-devices,assign-devices,verify-devices --device gpu=cuda,@cpu --device cpu=host
 """
 
 
@@ -29,9 +32,11 @@ def run_passes(
         "--output", "-o", metavar="OUT", show_default=False,
         help="Where to write; by default standard output.",
     )] = None,
+    device: arguments.Devices = None,
 ) -> None:
     import sys
 
+    from motet.compiler.targets.device_flags import parse_device_flags
     from motet.tools.compile import write_text
 
     if input == STANDARD_INPUT:
@@ -45,4 +50,4 @@ def run_passes(
         raise OptionError(f"{file}: byte {error.start} is no UTF-8; expected MLIR text") from None
     from motet.compiler import service
 
-    write_text(service.optimise(text, file, pipeline), output)
+    write_text(service.optimise(text, file, pipeline, parse_device_flags(device or [])), output)

@@ -7,9 +7,11 @@
 
 A flag with the name of a device of the program replaces its alternatives. Other named flags append devices, which the
 program must name or fall back to unless operations are placed by cost. Flags without names fill the devices of the
-program, its default one first, then in order; if the program declares none they add `__device_0`, …. A single flag
-without a name that lists one family, for a program without devices, adds none: the program then is for any one device.
-`host` alone does not change a program that declares devices: it only selects the processors that code is generated for.
+program, its default one first, then in order; if the program declares none they add `__device_0`, …. A physical device
+that is the only flag, and the only flag without a name next to named ones, fill all devices that no flag names. A
+single flag without a name that lists one family, for a program without devices, adds none: the program then is for any
+one device. `host` alone does not change a program that declares devices: it only selects the processors that code is
+generated for.
 
 The default device is the one that the program names, else its first, else that of the first flag.
 """
@@ -23,7 +25,7 @@ from typing import Self
 
 from msgspec import structs
 
-from motet.artifact.device_flags import DeviceFlag, options_of, print_alternative
+from motet.artifact.device_flags import ALL_NAMED, DeviceFlag, options_of, print_alternative
 from motet.artifact.schema import Alternative
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
@@ -66,10 +68,12 @@ class AssignDevices(ModulePass):
         flags = self.flags
         assigned = [(flag, alternatives(flag)) for flag in flags]
         declared = {declared_name(operation): operation for operation in declarations(module)}
-        if flags and flags[0].name:
-            if declared and self.used is not None:
+        if any(flag.name for flag in flags):
+            if self.used is not None:
                 _expect_used(module, declared, assigned, self.used)
             _by_name(module, declared, assigned)
+        elif declared and len(flags) == 1 and flags[0].uri:
+            _fill_others(declared, assigned[0])
         elif declared:
             if [filled for _, filled in assigned] != [[_HOST]]:
                 _fill(module, declared, assigned)
@@ -93,14 +97,21 @@ def _expect_code(flag: DeviceFlag, family: str) -> None:
 def _expect_used(
     module: ir.Module, declared: Mapping[str, ir.Operation], assigned: Assigned, used: frozenset[str]
 ) -> None:
-    """Refuses a device that the program neither declares nor names, and that no other falls back to."""
-    named = {name for operation in all_operations(module) for _, name in mentioned(operation)}
-    fallbacks = {one.fallback for _, filled in assigned for one in filled if one.fallback}
+    """Refuses a device that the program neither declares nor names, and that no other falls back to. A program that
+    declares none takes all of its devices from flags: those that it does not name, except the first, which is the
+    default one, are a warning."""
+    named = [name for operation in all_operations(module) for _, name in mentioned(operation)]
+    if not declared and not named:
+        return
+    fallbacks = [one.fallback for _, filled in assigned for one in filled if one.fallback]
+    default = [] if declared else [assigned[0][0].name]
     for flag, _ in assigned:
-        if flag.name not in {*declared, *named, *fallbacks, *used}:
-            raise OptionError(
-                f"device '{flag.name}': the program has no device of that name; available: {', '.join(declared)}"
-            )
+        if flag.name not in {"", *declared, *named, *fallbacks, *used, *default}:
+            available = ", ".join(dict.fromkeys([*declared, *named])) or "none"
+            message = f"device '{flag.name}': the program has no device of that name; available: {available}"
+            if declared:
+                raise OptionError(message)
+            _log.warning("%s", message)
 
 
 def alternatives(flag: DeviceFlag) -> list[Alternative]:
@@ -137,11 +148,30 @@ def _is_plain(flags: Sequence[DeviceFlag]) -> bool:
 
 
 def _by_name(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assigned) -> None:
+    others = declared.copy()
     for flag, filled in assigned:
         if flag.name in declared:
-            _replace(declared[flag.name], filled)
-        else:
+            _replace(others.pop(flag.name), filled)
+        elif flag.name:
             _add(module, flag.name, filled)
+    for one in assigned:
+        if not one[0].name:
+            _fill_others(others, one)
+
+
+def _fill_others(others: Mapping[str, ir.Operation], assigned: tuple[DeviceFlag, list[Alternative]]) -> None:
+    """Fills the devices that no flag names with one flag's alternatives."""
+    flag, filled = assigned
+    if not others:
+        raise OptionError(f"device '{flag.uri or flag.expression}': {ALL_NAMED}")
+    for name, declaration in others.items():
+        _expect_other(name, filled)
+        _replace(declaration, filled)
+
+
+def _expect_other(name: str, filled: Sequence[Alternative]) -> None:
+    if any(one.fallback == name for one in filled):
+        raise OptionError(f"device '@{name}': it would be filled with itself; name the flag that it belongs to")
 
 
 def _fill(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assigned) -> None:
@@ -149,14 +179,14 @@ def _fill(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assign
     first = default_device(module)
     names = sorted(declared, key=lambda name: name != first)
     if len(assigned) > len(names):
-        extra = assigned[len(names)][0].expression
+        flag = assigned[len(names)][0]
+        extra = flag.uri or flag.expression
         raise OptionError(
             f"device '{extra}': the program has only {', '.join(names)}; expected at most {len(names)} flags without "
             f"names, or names: NAME={extra}"
         )
     for name, (_, filled) in zip(names, assigned, strict=False):
-        if any(one.fallback == name for one in filled):
-            raise OptionError(f"device '@{name}': it would be filled with itself; name the flag that it belongs to")
+        _expect_other(name, filled)
         _replace(declared[name], filled)
 
 

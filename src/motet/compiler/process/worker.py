@@ -305,7 +305,7 @@ def _optimise(job: Job, folder: Path) -> None:
     from motet.compiler import stages
 
     data = _source(job)
-    (folder / RESULT).write_text(stages.optimise(data[:].decode(), job.path, job.pipeline))
+    (folder / RESULT).write_text(stages.optimise(data[:].decode(), job.path, job.pipeline, job.devices))
 
 
 def _list(job: Job, folder: Path) -> None:

@@ -7,7 +7,7 @@ from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, spelled
 
 from motet.compiler.placement.place import Place
-from motet.compiler.targets.device_flags import parse_device_flags
+from motet.compiler.targets.device_flags import parse_device_flags, parse_device_flags_or_uris
 from motet.errors import CompileError, MotetError, OptionError
 
 A = 'util.global private @a = #hal.device.alias<"local"> : !hal.device\n'
@@ -361,6 +361,25 @@ def test_more_flags_than_devices():
     error = error_of(A + F, ("null", "null[1]"))
     assert isinstance(error, OptionError)
     assert "device 'null[1]': the program has only a" in str(error)
+
+
+PROMISED = "func.func @f(%x: $T) -> $T {\n  %0 = math.exp %x {$on $B} : $T\n  return %0 : $T }"
+
+
+def test_a_misspelt_flag_for_a_device_that_the_program_promises():
+    error = str(error_of(PROMISED, ("a=host", "bb=null")))
+    assert error.startswith(f"{FILE}:2:8: math.exp: affinity to @b names no device; declared: @a, @bb; ")
+
+
+def test_a_flag_for_a_device_that_the_program_does_not_promise(caplog: pytest.LogCaptureFixture):
+    load_mlir(spelled(PROMISED), FILE, Place(parse_device_flags(("first=host", "b=null", "bb=null")), automatic=False))
+    assert caplog.messages == ["device 'bb': the program has no device of that name; available: b"]
+
+
+def test_a_flag_without_a_name_next_to_flags_for_all_devices():
+    flags = parse_device_flags_or_uris(("a=host", "null/1"))
+    with pytest.raises(OptionError, match="device 'null/1': it has no name, and other flags name all devices"):
+        load_mlir(spelled(A + F), FILE, Place(flags, automatic=False))
 
 
 def test_a_placed_program_without_devices():

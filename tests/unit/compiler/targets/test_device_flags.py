@@ -165,6 +165,16 @@ def test_bindings_are_physical_devices_by_name():
             parse_bindings(flags, ["cpu", "gpu"])
 
 
+def test_one_device_without_a_name_is_for_all_that_others_do_not_name():
+    assert parse_bindings(["host", "gpu=cuda:0"], ["cpu", "gpu", "npu"]) == {"": "host", "gpu": "cuda:0"}
+    assert [flag.name for flag in parse_device_flags_or_uris(["host/1", "gpu=cuda:0"])] == ["", "gpu"]
+    for parse in (parse_device_flags_or_uris, lambda flags: parse_bindings(flags, ["cpu", "gpu"])):
+        with pytest.raises(OptionError, match=r"host/1.*: several devices have no name, but 'gpu' has one"):
+            parse(["host", "gpu=cuda:0", "host/1"])
+    with pytest.raises(OptionError, match=r"host/1: it has no name, and other flags name all devices"):
+        parse_bindings(["cpu=host", "gpu=cuda:0", "host/1"], ["cpu", "gpu"])
+
+
 def test_devices_without_names_bind_in_order():
     uris = ["cuda://GPU-1b2c", "cuda://GPU-3d4e"]
     assert parse_bindings(uris, ["a", "b", "c"]) == {"a": uris[0], "b": uris[1]}
