@@ -10,6 +10,7 @@ from motet.artifact.schema import Constraint, Expr, Signature, TensorSpec
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, NAME, PARAMETER, STRIDED, caller_dtype, memory_of, state_of, value_of
+from motet.compiler.ir.short_types import SHORT_TYPES
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.shapes import Shapes
@@ -31,7 +32,7 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
     inputs = [
         TensorSpec(
             _name(attributes, f"arg{index}"), list(shapes.of(argument)),
-            caller_dtype(dtype_of(argument.type), attributes), strided=STRIDED in attributes,
+            _dtype(argument.type, attributes), strided=STRIDED in attributes,
             value=value_of(attributes), state=state_of(attributes),
             memory=memory_of(attributes, f"{symbol_name(function)}: argument {index}"),
         )
@@ -43,7 +44,7 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
     operands = _terminator(function).operands
     results = [
         TensorSpec(
-            _name(attributes, f"result{index}"), [], caller_dtype(dtype_of(operand.type), attributes),
+            _name(attributes, f"result{index}"), [], _dtype(operand.type, attributes),
             _destination(attributes), state=state_of(attributes),
             memory=memory_of(attributes, f"{symbol_name(function)}: result {index}"),
         )
@@ -52,6 +53,12 @@ def read_interface(function: ir.Operation, shapes: Shapes, required: Sequence[Co
         )
     ]
     return Signature(symbol_name(function), inputs, results, shapes.symbols, list(required))
+
+
+def _dtype(kind: ir.Type, attributes: ir.DictAttr) -> str:
+    """The dtype that callers see. Before the normal form short elements are not yet bytes."""
+    element = str(ir.RankedTensorType(kind).element_type)
+    return caller_dtype(element if element in SHORT_TYPES else dtype_of(kind), attributes)
 
 
 def with_extents(
