@@ -29,7 +29,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "inline-calls", "insert-transfers", "materialize-devices", "outline-loops", "outline-regions", "place",
         "place-automatically", "place-by-name", "place-loops-on-fallback", "place-operations", "resolve-aliases",
         "resolve-globals", "resolve-on-device", "resolve-promises", "resolve-states", "rotate-loops",
-        "select-branches", "unroll-placed-loops", "verify-devices",
+        "select-branches", "settle-undefined", "unroll-placed-loops", "verify-devices",
     ),
     "motet.compiler.sharding": ("shard",),
     "motet.compiler.passes.normalise": (

@@ -36,6 +36,7 @@ from motet.compiler.placement.families import device_families
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.rotate_loops import rotate_placed
 from motet.compiler.placement.select_branches import select_placed
+from motet.compiler.placement.settle_undefined import settle_undefined
 from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, spread, unroll_placed
 from motet.compiler.targets.families import HOST
 from motet.errors import Location
@@ -77,12 +78,14 @@ class OutlineLoops(ModulePass):
 
 
 def take_apart(function: ir.Operation) -> None:
-    """Unrolls or converts the loops and branches over several devices where possible, including nested ones."""
+    """Unrolls or converts the loops and branches over several devices where possible, including nested ones. No value
+    is undefined afterwards."""
     while True:
         rotate_placed(function)
         loops, branches = unroll_placed(function), select_placed(function)
         if not loops and not branches:
-            return
+            break
+    settle_undefined(function)
 
 
 def _name(function: ir.Operation, number: int, taken: set[str]) -> str:

@@ -8,8 +8,9 @@
     } do { scf.yield %a }
 
 Upstream's `lift-cf-to-scf` converts loops of branches between blocks to the first form. Both sides of a branch over
-several devices are computed (select-branches), so that such a loop would compute one iteration too many. Loops on one
-device are left to upstream's canonicalization, which does the same.
+several devices are computed (select-branches), so that such a loop would compute one iteration too many. The values
+that it passes from the condition to the body are undefined where the loop ends: no step of a plan can compute them.
+Programs for one device are left to upstream's canonicalization, which does the same.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
+from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import is_replicable
-from motet.compiler.placement.unroll_placed_loops import WHILE, spread
+from motet.compiler.placement.unroll_placed_loops import WHILE
 
 IF = "scf.if"
 _SAME_TRUTH = ("arith.trunci", "arith.extui", "arith.extsi", "arith.index_cast", "arith.index_castui")
@@ -39,11 +41,9 @@ class RotateLoops(ModulePass):
 
 
 def rotate_placed(function: ir.Operation) -> None:
-    """Rotates the loops of one function, in place."""
-    for block in function.regions[0].blocks:
-        for operation in [entry.operation for entry in block.operations]:
-            if operation.name == WHILE and spread(operation) is not None:
-                _rotate(operation)
+    """Rotates the loops of one function, in place, inner ones first."""
+    for operation in reversed([each for each in all_operations(function) if each.name == WHILE]):
+        _rotate(operation)
 
 
 def _rotate(loop: ir.Operation) -> None:

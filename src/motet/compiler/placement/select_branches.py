@@ -22,6 +22,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.passes.base import ModulePass
+from motet.compiler.placement.settle_undefined import is_undefined
 from motet.compiler.placement.unroll_placed_loops import FOR, WHILE, is_unrolled, spread
 from motet.errors import CompileError
 
@@ -65,12 +66,18 @@ def _select(branch: ir.Operation) -> None:
                 _select(operation)
         sides.append(list(operations[-1].operands) if operations else [])
     for old, taken, otherwise in zip(branch.results, *sides, strict=True):
-        chosen = ir.Operation.create(
-            "arith.select", results=[old.type], operands=[branch.operands[0], taken, otherwise],
-            loc=branch.location, ip=ir.InsertionPoint(branch),
-        ).results[0]
-        old.replace_all_uses_with(chosen)
+        old.replace_all_uses_with(_chosen(branch, taken, otherwise))
     branch.erase()
+
+
+def _chosen(branch: ir.Operation, taken: ir.Value, otherwise: ir.Value) -> ir.Value:
+    """What a branch returns: the value of the side that its condition says, or that of the only side that has one."""
+    if is_undefined(taken) or is_undefined(otherwise):
+        return otherwise if is_undefined(taken) else taken
+    return ir.Operation.create(
+        "arith.select", results=[taken.type], operands=[branch.operands[0], taken, otherwise], loc=branch.location,
+        ip=ir.InsertionPoint(branch),
+    ).results[0]
 
 
 def _check(branch: ir.Operation) -> None:

@@ -18,3 +18,19 @@ func.func @main(%c: i1, %x: tensor<4xf32>) -> tensor<4xf32> {
   }
   return %r : tensor<4xf32>
 }
+
+// One side has no value: there is nothing to select.
+// CHECK-LABEL: func.func @one_side
+// CHECK: %[[B:.*]] = math.absf {{.*}}motet.affinity = "gpu"
+// CHECK: return %[[B]]
+func.func @one_side(%c: i1, %x: tensor<4xf32>) -> tensor<4xf32> {
+  %undefined = ub.poison : tensor<4xf32>
+  %r:2 = scf.if %c -> (tensor<4xf32>, tensor<4xf32>) {
+    %a = math.exp %x {motet.affinity = "cpu"} : tensor<4xf32>
+    %b = math.absf %a {motet.affinity = "gpu"} : tensor<4xf32>
+    scf.yield %a, %b : tensor<4xf32>, tensor<4xf32>
+  } else {
+    scf.yield %undefined, %undefined : tensor<4xf32>, tensor<4xf32>
+  }
+  return %r#1 : tensor<4xf32>
+}
