@@ -5,13 +5,13 @@
                                                                "motet.device"() {sym_name = "gpu", …["cuda", "@cpu"]}
     "motet.device"() {sym_name = "gpu", …["hip"]}  with  gpu=host    →   … alternatives = ["host"] …
 
-A flag with the name of a device of the program replaces its alternatives. Other named flags append devices, which the
-program must name or fall back to unless operations are placed by cost. Flags without names fill the devices of the
-program, its default one first, then in order; if the program declares none they add `__device_0`, …. A physical device
-that is the only flag, and the only flag without a name next to named ones, fill all devices that no flag names. A
-single flag without a name that lists one family, for a program without devices, adds none: the program then is for any
-one device. `host` alone does not change a program that declares devices: it only selects the processors that code is
-generated for.
+A flag with the name of a device of the program replaces its alternatives; a physical device leaves its fallbacks.
+Other named flags append devices, which the program must name or fall back to unless operations are placed by cost.
+Flags without names fill the devices of the program, its default one first, then in order; if the program declares none
+they add `__device_0`, …. A physical device that is the only flag, and the only flag without a name next to named ones,
+fill all devices that no flag names. A single flag without a name that lists one family, for a program without devices,
+adds none: the program then is for any one device. `host` alone does not change a program that declares devices: it only
+selects the processors that code is generated for.
 
 The default device is the one that the program names, else its first, else that of the first flag.
 """
@@ -151,7 +151,7 @@ def _by_name(module: ir.Module, declared: dict[str, ir.Operation], assigned: Ass
     others = declared.copy()
     for flag, filled in assigned:
         if flag.name in declared:
-            _replace(others.pop(flag.name), filled)
+            _replace(others.pop(flag.name), flag, filled)
         elif flag.name:
             _add(module, flag.name, filled)
     for one in assigned:
@@ -166,7 +166,7 @@ def _fill_others(others: Mapping[str, ir.Operation], assigned: tuple[DeviceFlag,
         raise OptionError(f"device '{flag.uri or flag.expression}': {ALL_NAMED}")
     for name, declaration in others.items():
         _expect_other(name, filled)
-        _replace(declaration, filled)
+        _replace(declaration, flag, filled)
 
 
 def _expect_other(name: str, filled: Sequence[Alternative]) -> None:
@@ -185,14 +185,16 @@ def _fill(module: ir.Module, declared: dict[str, ir.Operation], assigned: Assign
             f"device '{extra}': the program has only {', '.join(names)}; expected at most {len(names)} flags without "
             f"names, or names: NAME={extra}"
         )
-    for name, (_, filled) in zip(names, assigned, strict=False):
+    for name, (flag, filled) in zip(names, assigned, strict=False):
         _expect_other(name, filled)
-        _replace(declared[name], filled)
+        _replace(declared[name], flag, filled)
 
 
-def _replace(declaration: ir.Operation, filled: list[Alternative]) -> None:
-    texts = [ir.StringAttr.get(print_alternative(one)) for one in filled]
-    declaration.attributes[ALTERNATIVES] = ir.ArrayAttr.get(texts)
+def _replace(declaration: ir.Operation, flag: DeviceFlag, filled: list[Alternative]) -> None:
+    """A physical device replaces all alternatives but fallbacks, which the program runs on if it is lost."""
+    kept = [str(ir.StringAttr(one).value) for one in ir.ArrayAttr(declaration.attributes[ALTERNATIVES])]
+    texts = [*map(print_alternative, filled), *(one for one in kept if flag.uri and one.startswith("@"))]
+    declaration.attributes[ALTERNATIVES] = ir.ArrayAttr.get(list(map(ir.StringAttr.get, texts)))
 
 
 def _add(module: ir.Module, name: str, filled: list[Alternative]) -> None:

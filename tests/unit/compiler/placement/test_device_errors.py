@@ -6,6 +6,7 @@ import pytest
 from tests.prepared import load_mlir
 from tests.unit.compiler.placement.modules import FILE, spelled
 
+from motet.artifact.device_flags import print_alternative
 from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags, parse_device_flags_or_uris
 from motet.errors import CompileError, MotetError, OptionError
@@ -374,6 +375,15 @@ def test_a_misspelt_flag_for_a_device_that_the_program_promises():
 def test_a_flag_for_a_device_that_the_program_does_not_promise(caplog: pytest.LogCaptureFixture):
     load_mlir(spelled(PROMISED), FILE, Place(parse_device_flags(("first=host", "b=null", "bb=null")), automatic=False))
     assert caplog.messages == ["device 'bb': the program has no device of that name; available: b"]
+
+
+def test_a_physical_device_leaves_the_fallbacks_of_the_device_that_it_is_for():
+    text = A + '"motet.device"() {sym_name = "b", alternatives = ["riscv", "@a", "null"]} : () -> ()\n' + F
+    for flag, left in (("b=null/1", ["null", "@a"]), ("b=null", ["null"])):
+        flags = parse_device_flags_or_uris((flag,))
+        placement = load_mlir(spelled(text), FILE, Place(flags, automatic=False)).placement
+        assert placement is not None
+        assert [print_alternative(one) for one in placement.devices[1].alternatives] == left
 
 
 def test_a_flag_without_a_name_next_to_flags_for_all_devices():
