@@ -11,6 +11,7 @@ from tests.integration.placed import build_placed
 
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime import load
+from motet.runtime.device import Device, DeviceInfo
 
 TEXT = """
 func.func @main(%x: tensor<5x7xf32> {motet.affinity = "cpu"}, %y: tensor<5x7xf32>)
@@ -67,6 +68,19 @@ def lose(session, monkeypatch: pytest.MonkeyPatch, uri: str, after: int) -> None
     monkeypatch.setattr(loaded.device, "submit", failing)
 
 
+def _refuse_to_open(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.runtime import binding as bound
+
+    opened = bound.open_device
+
+    def refuse(info: DeviceInfo) -> Device:
+        if info.uri == uri:
+            raise DeviceError(f"device {uri}: busy")
+        return opened(info)
+
+    monkeypatch.setattr(bound, "open_device", refuse)
+
+
 @pytest.mark.parametrize("after", range(4))
 def test_the_next_alternative_takes_the_place_of_a_lost_device(
     after: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -85,6 +99,56 @@ def test_the_next_alternative_takes_the_place_of_a_lost_device(
         x, y = inputs(9)
         check(session(x, y), x, y)
         assert [choice.info.uri for choice in session.devices] == ["host", "host"]
+
+
+@pytest.mark.parametrize(("bound", "then"), [
+    ({"gpu": "null/3"}, ["host", "null/2"]),
+    ({"gpu": "null/3?required=false"}, ["host", "null/2"]),
+    ({"gpu": "null/2"}, ["host", "host"]),
+    ({"gpu": "null/1"}, ["host", "null/3"]),
+    ({"cpu": "host", "gpu": "null/3?latency=1e-5"}, ["host", "null/2"]),
+], ids=str)
+def test_an_alternative_takes_the_place_of_a_lost_device_that_the_caller_bound(
+    bound: dict[str, str], then: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(build_placed(TEXT, ("cpu=host", f"gpu={LOST_LATER}")), devices=bound) as session:
+        lost = session.devices[1].info.uri
+        assert lost == bound["gpu"].removesuffix("?required=false")
+        lose(session, monkeypatch, lost, 1)
+        for seed in range(3):
+            x, y = inputs(seed)
+            check(session(x, y), x, y)
+        assert [choice.info.uri for choice in session.devices] == then
+        assert any("@gpu" in note and "unplugged" in note for note in session.notes)
+
+
+def test_all_devices_of_a_program_may_be_lost_with_the_one_that_the_caller_bound(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(build_placed(TEXT, ("cpu=null[3],host", "gpu=null[3],@cpu")), devices="null/3") as session:
+        assert [choice.info.uri for choice in session.devices] == ["null/3", "null/3"]
+        lose(session, monkeypatch, "null/3", 0)
+        x, y = inputs(4)
+        check(session(x, y), x, y)
+        assert [choice.info.uri for choice in session.devices] == ["host", "host"]
+
+
+def test_a_required_device_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = build_placed(TEXT, ("cpu=host", f"gpu={LOST_LATER}"))
+    with load(artifact, devices={"gpu": "null/3?latency=1e-5&required=true"}) as session:
+        uri = "null/3?latency=1e-5"
+        assert session.devices[1].info.uri == uri
+        lose(session, monkeypatch, uri, 0)
+        with pytest.raises(DeviceLost, match="unplugged"):
+            session(*inputs(0))
+    with pytest.raises(DeviceError, match="option required=maybe; expected true or false"):
+        load(artifact, devices={"gpu": "null/3?required=maybe"})
+
+
+def test_a_device_that_the_caller_bound_must_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    _refuse_to_open("null/3", monkeypatch)
+    with pytest.raises(DeviceError, match="null/3: busy"):
+        load(build_placed(TEXT, ("cpu=host", f"gpu={LOST_LATER}")), devices={"gpu": "null/3"})
 
 
 def test_a_destination_is_written_once_whatever_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,16 +188,7 @@ def test_callers_of_a_lost_device_are_all_served(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_device_that_cannot_be_opened_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.runtime import binding as bound
-
-    opened = bound.open_device
-
-    def refuse(info):
-        if info.uri == "null/3":
-            raise DeviceError("device null/3: busy")
-        return opened(info)
-
-    monkeypatch.setattr(bound, "open_device", refuse)
+    _refuse_to_open("null/3", monkeypatch)
     with load(build_placed(TEXT, ("cpu=host", f"gpu={LOST_LATER}"))) as session:
         assert [choice.info.uri for choice in session.devices] == ["host", "null/2"]
         assert any("busy" in note for note in session.notes)

@@ -242,7 +242,7 @@ class BoundDevices:
 
     def _open(self, state: _BindingState, number: int) -> None:
         choice = state.choices[number]
-        candidates = [DeviceCandidate(choice.info, choice.variant), *choice.further]
+        candidates = [DeviceCandidate(choice.info, choice.variant), *(() if choice.named else choice.further)]
         failed: list[str] = []
         for position, candidate in enumerate(candidates):
             try:
@@ -250,7 +250,7 @@ class BoundDevices:
             except DeviceError as error:
                 failed.append(str(error))
                 continue
-            further = tuple(candidates[position + 1 :])
+            further = choice.further if choice.named else tuple(candidates[position + 1 :])
             state.choices[number] = replace(
                 choice, info=candidate.info, variant=loaded.variant, further=further
             )

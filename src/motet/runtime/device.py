@@ -27,7 +27,7 @@ from motet.errors import DeviceError
 from motet.plug_ins import plug_ins
 from motet.runtime.launching import how_to_launch
 from motet.runtime.timeline import Point
-from motet.runtime.uri import family_of, split_uri
+from motet.runtime.uri import family_of, split_required, split_uri
 
 API_VERSION = 1
 GROUP = "motet.drivers"
@@ -334,6 +334,7 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     """
     if (local := _local(uri, present or ())) is not None:
         return find_device(local, present)
+    uri, _ = split_required(uri)
     written, _ = split_uri(uri)
     base = written.replace("://", ":", 1)
     if present is None:

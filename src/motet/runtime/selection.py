@@ -18,7 +18,7 @@ from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance
 from motet.runtime.launching import how_to_launch
-from motet.runtime.uri import family_of, split_uri
+from motet.runtime.uri import family_of, split_required, split_uri
 
 HOST = "host"
 # Older names of families, and families of code whose devices another family's driver opens.
@@ -38,13 +38,15 @@ class DeviceCandidate:
 @dataclass(frozen=True)
 class DeviceChoice:
     """The choice for `device`, a device of the program. `further` are the usable alternatives after it, in order, in
-    case it is lost at run time; empty if the user named the device. `note` is a message for users."""
+    case it is lost at run time; none for one that the user bound as required. One that the user `named` must open, too:
+    a mistake is not a loss. `note` is a message for users."""
 
     device: LogicalDevice
     info: DeviceInfo
     variant: Variant
     further: tuple[DeviceCandidate, ...] = ()
     note: str = ""
+    named: bool = False
 
 
 # -- the host only ---------------------------------------------------------------------------------
@@ -229,10 +231,14 @@ class _Binding:
             self.fill(device)
 
     def bound(self, device: LogicalDevice, uri: str) -> DeviceChoice:
-        """The device that the user named. Raises DeviceError."""
+        """The device that the user named. If it is lost, the program's alternatives after it replace it, or all of them
+        if it is none of them, unless it is required. Raises DeviceError."""
+        uri, required = split_required(uri)
         info = find_device(uri, self.present)
-        own = next((item.options for item in device.alternatives if opener(item.family) == info.family), "")
+        same = [number for number, item in enumerate(device.alternatives) if _describes(item, info)]
+        own = device.alternatives[same[0]].options if same else ""
         info = info if "?" in uri else _with_options(info, own)
+        self.later[device.name] = [] if required else list(device.alternatives[same[0] + 1 if same else 0 :])
         found = self.code_for(info, device)
         if isinstance(found, str):
             families = ", ".join(dict.fromkeys(variant.family for variant in self.variants)) or "none"
@@ -241,7 +247,7 @@ class _Binding:
                 "bind another device, or compile for this one"
             )
         self.takers.setdefault(_base(info), device.name)
-        return DeviceChoice(device, info, found)
+        return DeviceChoice(device, info, found, named=True)
 
     def fill(self, device: LogicalDevice) -> None:
         """Add the choice for `device` to `choices`, or an error message to `failed`."""
@@ -314,14 +320,16 @@ class _Binding:
         here = [info for info in self.present if info.available]
         if ordinal >= len(here):
             return f"{len(here)} devices are present"
-        found = self.code_for(here[ordinal], device)
-        return found if isinstance(found, str) else DeviceCandidate(here[ordinal], found)
+        return self.candidate(here[ordinal], device)
 
     def fallback(self, name: str, device: LogicalDevice) -> DeviceCandidate | str:
         self.fill(next(other for other in self.devices if other.name == name))
         if name not in self.choices:
             return "nothing fills it"
-        info = self.choices[name].info
+        return self.candidate(self.choices[name].info, device)
+
+    def candidate(self, info: DeviceInfo, device: LogicalDevice) -> DeviceCandidate | str:
+        """A physical device for `device`; or why it has no code for it."""
         found = self.code_for(info, device)
         return found if isinstance(found, str) else DeviceCandidate(info, found)
 
@@ -348,14 +356,25 @@ class _Binding:
         return f"what @{device.name} runs was compiled for {made}; list {variant.family} among its alternatives"
 
     def with_further(self, device: LogicalDevice) -> DeviceChoice:
-        """A choice with the alternatives after it; none if the user chose."""
+        """A choice with the alternatives after it."""
         choice = self.choices[device.name]
         further: dict[str, DeviceCandidate] = {}
         for alternative in self.later.get(device.name, ()):
-            found = self.take(alternative, device, besides=(choice.info.uri, *further))
-            if isinstance(found, DeviceCandidate) and found.info.uri != choice.info.uri:
-                further.setdefault(found.info.uri, found)
-        return DeviceChoice(device, choice.info, choice.variant, tuple(further.values()), choice.note)
+            for found in self.following(alternative, device, (choice.info.uri, *further)):
+                if found.info.uri != choice.info.uri:
+                    further.setdefault(found.info.uri, found)
+        return replace(choice, further=tuple(further.values()))
+
+    def following(
+        self, alternative: Alternative, device: LogicalDevice, besides: Collection[str]
+    ) -> list[DeviceCandidate]:
+        """The candidates of an alternative. A device that `device` falls back to may be lost with it, and is replaced
+        by its own alternatives."""
+        found = [self.take(alternative, device, besides)]
+        if alternative.fallback and alternative.fallback in self.choices:
+            other = next(each for each in self.devices if each.name == alternative.fallback)
+            found += [self.candidate(each.info, device) for each in self.with_further(other).further]
+        return [each for each in found if isinstance(each, DeviceCandidate)]
 
     def nothing_fits(self, device: LogicalDevice, reasons: Sequence[str]) -> str:
         here = ", ".join(info.uri for info in self.present if info.available) or "none"
@@ -377,6 +396,11 @@ class _Binding:
 def opener(name: str) -> str:
     """The family of the driver that opens devices of a family."""
     return _ALIASES.get(name, name)
+
+
+def _describes(alternative: Alternative, info: DeviceInfo) -> bool:
+    """Whether a device is one of those of an alternative."""
+    return opener(alternative.family) == info.family and alternative.ordinal in (None, info.ordinal)
 
 
 def _with_options(info: DeviceInfo, options: str) -> DeviceInfo:

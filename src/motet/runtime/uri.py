@@ -1,7 +1,7 @@
 """URIs of devices: `host`, `cuda:0`, `riscv:qemu`, `null/1?lose-after=3`.
 
 A URI is a driver's name, the part that distinguishes its devices, and options after a question mark, `key=value` joined
-by `&`, which the driver reads when it opens the device.
+by `&`, which the driver reads when it opens the device. The option `required=true` is read by the session.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from motet.errors import DeviceError
 
+_REQUIRED = "required"
 _FAMILY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
@@ -34,6 +35,18 @@ def split_uri(uri: str) -> tuple[str, dict[str, str]]:
             raise DeviceError(f"device {uri!r}: option {key!r} is given twice; expected each once")
         options[key] = value
     return base, options
+
+
+def split_required(uri: str) -> tuple[str, bool]:
+    """The URI without the option `required`, and its value: whether no other device may replace this one."""
+    base, options = split_uri(uri)
+    if _REQUIRED not in options:
+        return uri, False
+    value = options.pop(_REQUIRED)
+    if value not in ("true", "false"):
+        raise DeviceError(f"device {uri!r}: option {_REQUIRED}={value}; expected true or false")
+    rest = "&".join(f"{key}={value}" for key, value in options.items())
+    return f"{base}?{rest}" if rest else base, value == "true"
 
 
 def number_options(uri: str, known: Mapping[str, tuple[float, float]]) -> dict[str, float]:

@@ -128,11 +128,13 @@ def test_a_binding_without_a_name_binds_all_that_are_not_named():
     assert uris(devices, [HOST, *CUDA], {"": "host", "gpu": "cuda:1"}) == ["cuda:1", "host", "host"]
 
 
-def test_what_is_bound_is_taken_and_has_no_alternatives():
+def test_what_is_bound_is_taken_and_has_no_alternatives_if_it_is_required():
     devices = [logical("a", "cuda", "host"), logical("b", "cuda", "host")]
     a, b = bind(devices, [code("cuda"), code("host")], {"b": "cuda:0?stream=1"}, [HOST, *CUDA])
     assert (a.info.uri, b.info.uri) == ("cuda:1", "cuda:0?stream=1")
-    assert b.further == () and [item.info.uri for item in a.further] == ["host"]
+    assert [item.info.uri for item in a.further] == [item.info.uri for item in b.further] == ["host"]
+    a, b = bind(devices, [code("cuda"), code("host")], {"b": "cuda:0?stream=1&required=true"}, [HOST, *CUDA])
+    assert (b.info.uri, b.further) == ("cuda:0?stream=1", ())
 
 
 def test_options_of_a_uri_come_along():
