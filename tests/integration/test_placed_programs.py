@@ -27,6 +27,26 @@ def check(session: Session, inputs: list[np.ndarray], wanted: list[np.ndarray]) 
             np.testing.assert_allclose(result, value, rtol=2e-4, atol=2e-5)
 
 
+def test_a_product_that_fills_a_tensor_of_a_device_uploads_its_other_operand_only() -> None:
+    text = """
+    func.func @main(%a: memref<24x40xf32>, %b: memref<40x16xf32> {memref.on_device},
+                    %c: memref<24x16xf32> {memref.on_device}) {
+      %zero = arith.constant 0.0 : f32
+      linalg.fill ins(%zero : f32) outs(%c : memref<24x16xf32>)
+      linalg.matmul ins(%a, %b : memref<24x40xf32>, memref<40x16xf32>) outs(%c : memref<24x16xf32>)
+      return
+    }"""
+    random = np.random.default_rng(5)
+    a, b = (random.standard_normal(shape, np.float32) for shape in ((24, 40), (40, 16)))
+    with load(build_placed(text, ("cpu=host", "acc=null"))) as session:
+        weights, out = session.put(b, "acc"), session.put(np.full((24, 16), 9, np.float32), "acc")
+        for scale in (1, 2):
+            _, events = session["main"].trace(scale * a, weights, out)
+            moved = [each.event.bytes for each in events if each.event.kind in ("write", "read")]
+            assert moved == [a.nbytes]
+            np.testing.assert_allclose(np.asarray(out), scale * a @ b, rtol=1e-4, atol=1e-4)
+
+
 _QUICK = 30  # programs; the others take minutes
 
 

@@ -5,10 +5,10 @@
 
 An operation runs where its own affinity says, or that of the nearest enclosing operation or function; else where its
 tensor operands are; else, if none of them is on a device (constants, and values computed from them), where its results
-are used. With operands on several devices it runs on the device of the tensor that it writes into, if that is one of
-them, else on the default device, as do operations that nothing places. Of an affinity with several devices, the one
-with most operands is chosen. Values that branches and loops pass on are followed to a fixed point: a value that comes
-from several devices is on each of them.
+are used. With operands on several devices it runs on the device of the tensor that it writes into, also if that was
+filled before, else on the default device, as do operations that nothing places. Of an affinity with several devices,
+the one with most operands is chosen. Values that branches and loops pass on are followed to a fixed point: a value that
+comes from several devices is on each of them.
 
 Source of the rules: IREE's affinity analysis, compiler/src/iree/compiler/Dialect/Stream/Analysis/Affinity.cpp.
 """
@@ -35,6 +35,7 @@ from motet.compiler.ir.devices import (
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.passes.fuse.group import captured_values
+from motet.compiler.scheduling.carried import written_into as original_tensor
 from motet.errors import CompileError
 
 MOST_ROUNDS = 128
@@ -148,7 +149,9 @@ class AffinityAnalysis:
         joined = self._joined(tensor_operands(node.operation))
         if joined is None or joined.device is not None:
             return joined
-        tied = self._joined(written_into(node.operation))
+        tied = self._joined(
+            value if value in self.values else original_tensor(value) for value in written_into(node.operation)
+        )
         return tied if tied is not None and tied.device is not None else self.default
 
     def _chosen(self, affinity: Affinity, operation: ir.Operation) -> Affinity | None:

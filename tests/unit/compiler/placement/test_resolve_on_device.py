@@ -43,3 +43,39 @@ def test_on_device_of_another_kind_is_an_error() -> None:
 
 def test_a_program_for_one_device_is_on_it() -> None:
     assert load_mlir(TEXT.format(value=""), "test.mlir", Place((), False)).placement is None
+
+
+MATMUL = """
+func.func @main(%a: memref<4x8xf32> {A}, %b: memref<8x2xf32> {B}, %c: memref<4x2xf32> {C}) {
+  %zero = arith.constant 0.0 : f32
+  FILL
+  linalg.matmul ins(%a, %b : memref<4x8xf32>, memref<8x2xf32>) outs(%c : memref<4x2xf32>)
+  return
+}
+"""
+
+
+FILL = "linalg.fill ins(%zero : f32) outs(%c : memref<4x2xf32>)"
+TO_C = [
+    ("BC", [("acc", 0)], "acc"), ("AC", [("acc", 1)], "acc"), ("A", [("cpu", 0)], "cpu"), ("B", [("cpu", 1)], "cpu"),
+    ("ABC", [], "acc"), ("", [], "cpu"),
+]
+
+
+@pytest.mark.parametrize(("on_device", "moved", "runs", "first"), [
+    *((*each, first) for each in TO_C for first in (FILL, "")),
+    ("C", [("acc", 0), ("acc", 1)], "acc", ""), ("AB", [("cpu", 0), ("cpu", 1)], "cpu", ""),
+])
+def test_a_product_runs_where_the_tensor_is_that_it_writes_into(
+    on_device: str, moved: list[tuple[str, int]], runs: str, first: str
+) -> None:
+    text = MATMUL.replace("FILL", first)
+    for name in "ABC":
+        text = text.replace(f"{{{name}}}", "{memref.on_device}" if name in on_device else "")
+    placement = load_mlir(text, "test.mlir", Place(parse_device_flags(("cpu=host", "acc=null")), False)).placement
+    assert placement is not None
+    plan, names = placement.plans["main"], [device.name for device in placement.devices]
+    transfers = [(names[step.device], step.operands[0]) for step in plan.steps if step.op == "transfer"]
+    assert sorted(transfers) == [(device, plan.inputs[number]) for device, number in moved]
+    assert [names[step.device] for step in plan.steps if step.op == "run"] == [runs]
+    assert names[plan.result_devices[0]] == names[plan.input_devices[2]] == ("acc" if "C" in on_device else "cpu")
