@@ -36,6 +36,10 @@ class Options:
     """false; or true: omit the bounds checks of indices that are only known in a call; an index out of bounds then
     reads or writes arbitrary memory, or crashes the process"""
 
+    tokens: Literal["repair", "strict"] | None = None
+    """repair: operations of the dialect gpu that wait for too little run in the order of the program, with a warning;
+    or strict: refuse them"""
+
     tune_schedule: Literal["off", "measure"] | None = None
     """off, or measure: run every function on this machine in several schedules (commands one after the other or at
     once, in other orders, with more memory) and keep the fastest of each"""

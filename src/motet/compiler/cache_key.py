@@ -21,6 +21,7 @@ def cache_key(job: Job) -> str:
     parts += [job.placement, *(f"{flag} {bool(flag.uri)}" for flag in job.devices), repr(job.places)]
     parts += [job.rates, repr(job.memory_limit), job.mesh, repr(job.shards)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
+    parts += [str(job.strict_tokens)]
     parts += [job.schedules.decode(), str(job.keep_source), job.sequences, job.precision]
     if job.tune_schedule:
         parts += _measured_on(job)

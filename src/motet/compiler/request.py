@@ -84,6 +84,7 @@ def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "
         rates=_rates(options.get("rates")), memory_limit=_bytes(options.get("memory-limit")),
         tune=_tune(options.get("tune")), tunings=_tunings(options.get("tuning"), options.get("tune")),
         library=_library(options.get("library")), schedules=_schedules(options.get("schedules")),
+        strict_tokens=_tokens(options.get("tokens")),
         separate_siblings=not _flag("fuse-siblings", options.get("fuse-siblings"), default=True),
         unchecked_indices=_flag("unchecked-indices", options.get("unchecked-indices"), default=False),
         file=file, state=state, model=model, data_files=data_files, keeps=request.cache,
@@ -193,6 +194,12 @@ def _library(given: str | None) -> Literal["tuned", "cublaslt", "none"]:
     if given == "tuned" or given == "cublaslt" or given == "none":
         return given
     raise OptionError(f"option library={given}: expected tuned, cublaslt or none")
+
+
+def _tokens(given: str | None) -> bool:
+    if given in (None, "repair", "strict"):
+        return given == "strict"
+    raise OptionError(f"option tokens={given}: expected repair or strict")
 
 
 def _tunings(path: str | None, tune: str | None) -> bytes:

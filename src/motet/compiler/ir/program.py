@@ -53,6 +53,7 @@ MEMORY = "motet.memory"
 DEVICE = "motet.device"
 _SPACE = re.compile(r"#gpu\.address_space<(\w+)>")
 ONE_KERNEL = "motet.one_kernel"  # on public functions of small tensors: they become a single kernel
+STRICT_TOKENS = "motet.strict_tokens"  # on modules: operations of gpu that wait for too little are errors
 UNCHECKED = "motet.unchecked_indices"  # on modules: the user promises that indices are in bounds
 DROPS = "motet.drops_outside"  # on scatters: an index out of bounds is ignored
 OF_EXTENTS = "of_extents"  # on assertions about extents only: they become constraints of calls

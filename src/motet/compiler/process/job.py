@@ -72,6 +72,7 @@ class Job(msgspec.Struct, frozen=True):
     memory_limit: int | None = None  # of arenas, bytes
     sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
+    strict_tokens: bool = False  # `frontends/gpu/missing_tokens.py`
     unchecked_indices: bool = False  # `codegen/cpu/generic/checks.py`
     precision: Precision = "f32"  # to which operands of f32 products are rounded, `passes/fuse/narrow_products.py`
     tune_schedule: bool = False

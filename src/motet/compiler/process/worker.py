@@ -132,7 +132,7 @@ def _loaded(job: Job) -> Generator[Program]:
     """The job's program as its front end builds it, in whose context all further work is done."""
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
-    from motet.compiler.ir.program import UNCHECKED
+    from motet.compiler.ir.program import STRICT_TOKENS, UNCHECKED
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
     from motet.compiler.passes.fuse.narrow_products import PRECISION
 
@@ -145,6 +145,8 @@ def _loaded(job: Job) -> Generator[Program]:
     with context, ir.Location.unknown():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
+        if job.strict_tokens:
+            program.module.operation.attributes[STRICT_TOKENS] = ir.UnitAttr.get()
         if job.unchecked_indices:
             program.module.operation.attributes[UNCHECKED] = ir.UnitAttr.get()
         if job.precision != "f32":

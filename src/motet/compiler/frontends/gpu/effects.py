@@ -94,7 +94,7 @@ def effects_of(operation: ir.Operation, module: ir.Module) -> Effects:
 def _of_launch(launch: ir.Operation, module: ir.Module) -> Effects:
     """The effects of a kernel's body, mapped to the launch's arguments."""
     arguments = segments(launch)[11]
-    body = _body(launch, module)
+    body = kernel_body(launch, module)
     if body is None:
         return _of_unknown(launch, arguments)
     return _on_arguments(body, arguments, module)
@@ -130,7 +130,8 @@ def _on_arguments(body: list[ir.Block], arguments: list[ir.Value], module: ir.Mo
     )
 
 
-def _body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
+def kernel_body(launch: ir.Operation, module: ir.Module) -> list[ir.Block] | None:
+    """The blocks of the kernel that is launched; None if the file does not define it."""
     symbol = ir.SymbolRefAttr(launch.attributes["kernel"]).value
     for container in (entry.operation for entry in module.body.operations):
         if container.name == "gpu.module" and symbol_name(container) == symbol[0]:

@@ -25,6 +25,7 @@ from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
 from motet.compiler.frontends.gpu.host_loops import loop
 from motet.compiler.frontends.gpu.keep_launches import keep_launch
 from motet.compiler.frontends.gpu.kernels import KernelBody, read_kernel, within
+from motet.compiler.frontends.gpu.missing_tokens import check_waits
 from motet.compiler.frontends.gpu.threads import Threads
 from motet.compiler.frontends.gpu.unroll_loops import unroll_loops
 from motet.compiler.frontends.locations import locate
@@ -53,6 +54,9 @@ def _lower_module(module: ir.Module) -> None:
         if operation.name in LAUNCHES:
             check_sizes(operation)
     run_pipeline(module, "gpu-kernel-outlining")
+    for entry in module.body.operations:
+        if isinstance(entry, func.FuncOp):
+            check_waits(module, entry.operation)
     inline_functions(module)
     unroll_loops(module)
     functions = [entry for entry in module.body.operations if isinstance(entry, func.FuncOp)]
