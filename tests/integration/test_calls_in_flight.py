@@ -122,7 +122,7 @@ def test_a_chain_through_one_array_is_computed_in_order(two_devices: Artifact) -
 
 
 def test_a_lost_device_fails_the_calls_that_need_it_and_no_more_hang(two_devices: Artifact) -> None:
-    session = load(two_devices, devices={"b": "null?lose-after=4"}, in_flight=3)
+    session = load(two_devices, devices={"b": "null?lose-after=4&required=true"}, in_flight=3)
     w = random(99)
     futures = [session.submit(random(number), w) for number in range(12)]
     errors = [future.exception(60) for future in futures]

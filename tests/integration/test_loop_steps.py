@@ -147,7 +147,8 @@ func.func @main(%x: {T}, %n: i64) -> {T} {{
 @pytest.mark.parametrize("option", ["fault-at=9", "hang-at=9&answer=0.2", "lose-after=9"])
 def test_a_device_that_fails_in_an_iteration_ends_the_call(artifact: Artifact, option: str) -> None:
     inputs, _ = growing(0, 1)
-    with load(artifact, devices={"b": f"null?{option}"}) as session, pytest.raises((DeviceLost, KernelFault)):
+    with load(artifact, devices={"b": f"null?{option}&required=true"}) as session, \
+            pytest.raises((DeviceLost, KernelFault)):
         session(*inputs)
 
 
