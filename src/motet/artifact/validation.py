@@ -27,6 +27,7 @@ from motet.errors import ArtifactError
 
 _DEPTH = 64
 MAXIMUM_RANK = 64
+MAXIMUM_BYTES = 1 << 56  # of a tensor
 _MAXIMUM_STREAMS = 1 << 16
 _LEAST_PIECE = 1 << 16
 

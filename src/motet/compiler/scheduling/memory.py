@@ -21,6 +21,7 @@ import numpy as np
 
 from motet.artifact.expressions import apply, balanced, round_up
 from motet.artifact.schema import Expr
+from motet.artifact.validation import MAXIMUM_BYTES
 from motet.errors import CompileError
 from motet.graphs.order import members
 
@@ -28,7 +29,6 @@ _ALIGNMENT = 64  # of every buffer in an arena, in bytes
 
 Matrix = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 _Sizes = np.ndarray[tuple[int], np.dtype[Any]]
-_MOST_BYTES = 1 << 56  # of one buffer
 _MANY = 1000  # buffers from which on only one attempt is made
 _SOME, _REPAIRS = 300, 10  # buffers up to which attempts improve on the previous one, and the number of these
 
@@ -111,8 +111,8 @@ def _static(life: BufferLifetime) -> int:
     size = round_up(life.bytes, _ALIGNMENT)
     if not isinstance(size, int):
         raise TypeError(f"size {size}: expected a number")
-    if size > _MOST_BYTES:
-        raise CompileError(f"a tensor of {size:,} bytes; expected at most {_MOST_BYTES:,}")
+    if size > MAXIMUM_BYTES:
+        raise CompileError(f"a tensor of {size:,} bytes; expected at most {MAXIMUM_BYTES:,}")
     return size
 
 

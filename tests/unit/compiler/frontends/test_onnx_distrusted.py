@@ -59,3 +59,22 @@ def test_operators_of_other_domains_are_named() -> None:
     what = r"node 'node': operator CategoryMapper of domain 'ai.onnx.ml' is not supported: it maps strings"
     with pytest.raises(CompileError, match=what):
         load_onnx(data, "m.onnx")
+
+
+@pytest.mark.parametrize(("kind", "bits"), [(F, 2), (TensorProto.DOUBLE, 3), (I8, 0)])
+@pytest.mark.parametrize("count", [60, 100])
+def test_values_of_too_many_bytes_are_refused(kind: int, bits: int, count: int) -> None:
+    nodes = [helper.make_node("Concat", [f"v{i}"] * 2, [f"v{i + 1}"], name=f"c{i}", axis=0) for i in range(count)]
+    nodes.append(helper.make_node("Slice", [f"v{count}", "zero", "one"], ["y"]))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", kind, [1]), *(
+            helper.make_tensor_value_info(name, I64, [1]) for name in ("zero", "one"))],
+        [helper.make_tensor_value_info("y", kind, [None])],
+    )
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    first = 56 - bits
+    message = (f"node 'c{first}': operator Concat: its result 'v{first + 1}' of extents [{2 << first}] has "
+               f"{1 << 57:,} bytes; expected at most {1 << 56:,}")
+    with pytest.raises(CompileError) as caught:
+        load_onnx(data, "doubled.onnx")
+    assert str(caught.value) == f"doubled.onnx: {message}"

@@ -1,11 +1,18 @@
-"""Refuses operators that have no lowering, or whose lowering crashes the process."""
+"""Refuses operators that have no lowering, or whose lowering crashes the process, and values that no memory holds."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from motet.artifact.validation import MAXIMUM_BYTES
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.simplify import static_shapes
+from motet.compiler.frontends.onnx.well_formed import label
+from motet.compiler.frontends.onnx.writing import element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -23,6 +30,25 @@ def refuse_unknown(model: OnnxModel) -> None:
         if node.op_type in UNKNOWN and node.domain in ("", "ai.onnx"):
             raise model.error(f"node {node.name!r}: operator {node.op_type} is not supported: {UNKNOWN[node.op_type]}")
     each_body(model, refuse_unknown)
+
+
+def refuse_large(model: OnnxModel) -> None:
+    """Raises CompileError for the first node with a result of more bytes than a tensor may have. Types must be
+    inferred."""
+    import onnx
+
+    shapes, types = static_shapes(model), element_types(model)
+    for node in model.proto.graph.node:
+        for name in node.output:
+            if not (shape := shapes.get(name)) or not types.get(name):
+                continue
+            size = math.prod(shape) * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).itemsize
+            if size > MAXIMUM_BYTES:
+                raise model.error(
+                    f"{label(node)}: operator {node.op_type}: its result {name!r} of extents {list(shape)} has "
+                    f"{size:,} bytes; expected at most {MAXIMUM_BYTES:,}"
+                )
+    each_body(model, refuse_large)
 
 
 def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
