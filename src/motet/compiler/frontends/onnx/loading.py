@@ -36,7 +36,7 @@ from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequen
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.optionals import resolve_optionals
-from motet.compiler.frontends.onnx.reading import read_model
+from motet.compiler.frontends.onnx.reading import TOO_DEEP, is_too_deep, read_model
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
@@ -153,6 +153,9 @@ def check_types(model: OnnxModel) -> None:
 
 def inline_functions(model: OnnxModel) -> None:
     """Inlines the functions that the model defines."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
     if not model.proto.functions:
         return
     for function in model.proto.functions:
@@ -160,7 +163,9 @@ def inline_functions(model: OnnxModel) -> None:
     _copy_for_calls(model)
     try:
         model.proto = inlined(model.proto, convert_version=True)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, onnx.checker.ValidationError, DecodeError) as error:
+        if is_too_deep(error):
+            raise model.error(f"with its functions inlined, {TOO_DEEP}") from error
         said = str(error).rpartition("failed: ")[2]  # after the position in the inliner's source
         raise model.error(
             f"its functions cannot be inlined: {said}; expected functions of the model's own operator sets"

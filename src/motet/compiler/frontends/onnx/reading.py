@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 MAP_BYTES = 64 << 10
 
 
+# Protobuf reads 100 messages inside each other, and a body is an attribute of a node of a graph.
+TOO_DEEP = "bodies of nodes are nested too deep; expected at most 31 inside each other"
+
+
+def is_too_deep(error: Exception) -> bool:
+    """Whether protobuf's error is that messages are nested too deep."""
+    return "MaxDepth" in str(error)
+
+
 def read_model(data: Content | Path, file: str, files: DataFiles | None = None) -> OnnxModel:
     """Parses an ONNX model from bytes, possibly mapped, or a path.
 
@@ -45,6 +54,8 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
     try:
         proto.ParseFromString(small)
     except DecodeError as error:
+        if is_too_deep(error):
+            raise CompileError(TOO_DEEP, location) from error
         raise CompileError(
             f"not an ONNX model, or truncated ({len(content):,} bytes): {str(error).lower()}; "
             "expected a serialized onnx.ModelProto",

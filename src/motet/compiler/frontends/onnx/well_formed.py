@@ -24,6 +24,7 @@ _WINDOWED = frozenset({
     "MaxUnpool", "Col2Im",
 })  # fmt: skip
 _SHOWN = 5  # nodes in an error
+_DEEPEST_CALLS = 100  # functions that call each other, in a row; onnx's inliner has this limit
 _MOST_INLINED = 100_000  # nodes of a model once calls of functions are replaced by their nodes
 _AXES = ("axis", "axes", "batch_axis", "time_axis")
 _FLAGS = frozenset({
@@ -56,9 +57,11 @@ def refuse_recursion(model: OnnxModel) -> None:
 
 
 def refuse_growth(model: OnnxModel) -> None:
-    """Refuses models whose calls of functions stand for too many nodes. Functions must not call themselves."""
+    """Refuses models whose calls of functions stand for too many nodes, or are too deep. Functions must not call
+    themselves."""
     functions = {(function.domain, function.name): function for function in model.proto.functions}
     counts: dict[tuple[str, str], int] = {}
+    depths: dict[tuple[str, str], int] = {}
 
     def count(nodes: Iterable[onnx.NodeProto]) -> int:
         # Not more than needed: numbers may have as many digits as there are functions.
@@ -71,7 +74,12 @@ def refuse_growth(model: OnnxModel) -> None:
             missing = [called for called in _calls(function, functions) if called not in counts]
             waiting += missing
             if not missing:
-                counts[waiting.pop()] = count(all_nodes(function))
+                counts[waiting[-1]] = count(all_nodes(function))
+                depths[waiting.pop()] = 1 + max((depths[called] for called in _calls(function, functions)), default=0)
+    for (_, name), depth in depths.items():
+        if depth > _DEEPEST_CALLS:
+            limit = f"expected at most {_DEEPEST_CALLS}"
+            raise model.error(f"function {name!r}: {depth} functions call each other; {limit}")
     nodes = list(all_nodes(model.proto.graph))
     if functions and count(nodes) > _MOST_INLINED:
         largest = max(nodes, key=lambda node: counts.get((node.domain, node.op_type), 1))
