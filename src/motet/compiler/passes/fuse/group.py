@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import integer_constant, static_or_none
+from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
 from motet.compiler.passes.fuse.roles import (
     ALIASES,
     DENSE_ROLES,
@@ -50,10 +50,12 @@ SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block`
 
 @dataclass(eq=False)
 class Group:
-    """Operations that become one kernel. `space` is their common iteration space."""
+    """Operations that become one kernel. `space` is their common iteration space; groups of later operations have
+    greater numbers."""
 
     role: Role
     operations: list[ir.Operation]
+    number: int = 0
     space: Space = field(default_factory=Space)
     depends: set[Group] = field(default_factory=set["Group"])
 
@@ -146,8 +148,7 @@ class _Grouper:
         group is complete before a reader is placed."""
         key = mark, ir.IntegerAttr(operation.attributes[mark]).value
         if key not in self.marked:
-            self.marked[key] = Group(_MARKED[mark], [])
-            self.groups.append(self.marked[key])
+            self.marked[key] = self._add(_MARKED[mark], [])
         group = self.marked[key]
         group.operations.append(operation)
         structure = structure_of(operation) if mark == JOINED else None
@@ -184,7 +185,7 @@ class _Grouper:
                 self._merge(siblings[0], other)
             self._merge_chains(operation, structure, self._producers(operation))
             producers = self._producers(operation)
-            for group in sorted(producers, key=self.groups.index, reverse=True):
+            for group in reversed(_in_order(producers)):
                 if self._may_join(group, operation, role, structure, producers):
                     self._join(group, operation, role, structure, producers)
                     return
@@ -193,7 +194,7 @@ class _Grouper:
     def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
         """One group of the producers of a concatenation's parts, if these have no other readers and each part has one
         producer."""
-        parts = sorted(producers, key=self.groups.index)
+        parts = _in_order(producers)
         owners = {self._owner_of(operand) for operand in operation.operands}
         if owners != producers or any(
             group.role is not Role.ELEMENTWISE or not self._only_reader(group, operation) for group in parts
@@ -216,10 +217,10 @@ class _Grouper:
         if operation.name != "tm_tensor.sort":
             return []
         return [
-            group for group in self.groups
-            if group in producers and not group.depends and len(group.operations) == 1
+            group for group in _in_order(producers)
+            if not group.depends and len(group.operations) == 1
             and group.role is Role.ELEMENTWISE and self._only_reader(group, operation)
-            and _numbers_places(group.operations[0]) and group.operations[0].results[0] != operation.operands[0]
+            and numbers_places(group.operations[0]) and group.operations[0].results[0] != operation.operands[0]
         ]
 
     def _cuts_sort(self, operation: ir.Operation) -> bool:
@@ -229,14 +230,14 @@ class _Grouper:
         if any(ir.DenseI64ArrayAttr(operation.attributes["static_offsets"])):
             return False
         owner = operation.operands[0].owner.operation
-        return owner.name == "tm_tensor.sort" and owner in self.owner and _keeps_extents(operation, owner)
+        return owner.name == "tm_tensor.sort" and owner in self.owner and keeps_extents(operation, owner)
 
     def _open(
         self, operation: ir.Operation, role: Role, structure: Structure | None, producers: set[Group]
     ) -> None:
         """Opens a new group."""
         positions = self._positions(operation, producers)
-        group = Group(role, [*(one for other in positions for one in other.operations), operation])
+        group = self._add(role, [*(one for other in positions for one in other.operations), operation])
         producers = producers - set(positions)
         for other in positions:
             self.groups.remove(other)
@@ -244,8 +245,11 @@ class _Grouper:
         if structure is not None:
             group.space = written_space(structure) if role in WRITTEN else _space(operation, structure)
         group.depends = producers
-        self.groups.append(group)
         self.owner[operation] = group
+
+    def _add(self, role: Role, operations: list[ir.Operation]) -> Group:
+        self.groups.append(Group(role, operations, self.groups[-1].number + 1 if self.groups else 0))
+        return self.groups[-1]
 
     def _producers(self, operation: ir.Operation) -> set[Group]:
         """The groups whose results `operation` reads, looking through operations that are not work."""
@@ -360,8 +364,8 @@ class _Grouper:
         that domain that it reads: `f(x) * g(y)` is one pass, and f(x) is never stored."""
         extents = space_of(structure).extents
         meeting = [
-            g for g in self.groups
-            if g in producers and g.space.extents == extents and self._reads_plainly(operation, structure, g)
+            g for g in _in_order(producers)
+            if g.space.extents == extents and self._reads_plainly(operation, structure, g)
             and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and g.space.is_rows))
         ]
         host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
@@ -379,8 +383,8 @@ class _Grouper:
         """Convolutions of one tensor and geometry with a common element-wise reader, if there are several. As one
         group they read the tensor once, and their results need not be stored."""
         siblings = [
-            g for g in self.groups
-            if g in producers and g.role is Role.CONVOLUTION and g.space.extents == space_of(structure).extents
+            g for g in _in_order(producers)
+            if g.role is Role.CONVOLUTION and g.space.extents == space_of(structure).extents
             and self._only_reader(g, operation)
         ]
         if len(siblings) < 2:
@@ -399,6 +403,10 @@ class _Grouper:
         while not isinstance(value.owner, ir.Block) and self.roles.get(value.owner.operation) is Role.VIEW:
             value = value.owner.operation.operands[0]
         return value
+
+
+def _in_order(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: group.number)
 
 
 def _space(operation: ir.Operation, structure: Structure) -> Space:
@@ -422,28 +430,3 @@ def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
                     yield from visit(child.operation)
 
     yield from visit(operation)
-
-
-def _numbers_places(operation: ir.Operation) -> bool:
-    """Whether the result of a generic only depends on indices, and is not the same number everywhere."""
-    body = operation.regions[0].blocks[0].operations
-    return len(operation.operands) == 1 and any(entry.operation.name == "linalg.index" for entry in body)
-
-
-def _keeps_extents(slice_: ir.Operation, sort: ir.Operation) -> bool:
-    """Whether the dynamic sizes of a slice are extents of the tensors that are sorted, along unsorted dimensions."""
-    sorted_axis = ir.IntegerAttr(sort.attributes["dimension"]).value
-    sizes = static_or_none(slice_, "static_sizes")
-    dynamic = [axis for axis, size in enumerate(sizes) if size is None]
-    return all(
-        axis != sorted_axis and _is_extent(size, axis, [*sort.operands, *sort.results])
-        for axis, size in zip(dynamic, list(slice_.operands)[1:], strict=True)
-    )
-
-
-def _is_extent(size: ir.Value, axis: int, tensors: list[ir.Value]) -> bool:
-    """Whether a number is the extent of one of `tensors` along an axis."""
-    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
-        return False
-    tensor, along = size.owner.operation.operands
-    return tensor in tensors and integer_constant(along) == axis
