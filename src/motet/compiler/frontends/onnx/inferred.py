@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.writing import element_types
 
 if TYPE_CHECKING:
     import onnx
@@ -42,3 +43,17 @@ def refine_outputs(model: OnnxModel, inferred: onnx.GraphProto) -> None:
                         "followed", model.file, declared.name, dim.dim_value, axis, other.dim_value,
                     )  # fmt: skip
                     dim.Clear()
+
+
+def name_casts(model: OnnxModel) -> bool:
+    """Makes each CastLike of an inferred type a Cast to it, which folds if it is of a constant. The wheel dies of
+    CastLike to unsigned integers and to int16. Returns whether anything changed."""
+    import onnx
+
+    casts = [node for node in model.proto.graph.node if node.op_type == "CastLike"]
+    types = element_types(model) if casts else {}
+    known = [node for node in casts if types.get(node.input[1])]
+    for node in known:
+        node.op_type = "Cast"
+        node.attribute.append(onnx.helper.make_attribute("to", types[node.input.pop()]))
+    return bool(known)

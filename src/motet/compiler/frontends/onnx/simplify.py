@@ -24,7 +24,7 @@ from motet.compiler.frontends.onnx.branches import inline_branches
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
-from motet.compiler.frontends.onnx.inferred import forget, refine_outputs
+from motet.compiler.frontends.onnx.inferred import forget, name_casts, refine_outputs
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.writing import REQUIRE
 
@@ -46,7 +46,8 @@ def simplify(model: OnnxModel) -> None:
 def _simplify(model: OnnxModel) -> None:
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
-        changed = fold_empty(model, static_shapes(model))
+        changed = name_casts(model)
+        changed |= fold_empty(model, static_shapes(model))
         changed |= fold_required(model)
         changed |= fold_constants(model)
         changed |= fold_shapes(model)
