@@ -2,7 +2,8 @@
 
 - MatMul of a batch and a vector: the vector becomes a matrix of one column or row.
 - Gemm of two matrices: the wheel ignores alpha.
-- Einsum without a result in its equation: the result is added. Einsum of scalars: a multiplication.
+- Einsum without a result in its equation: the result is added. Einsum of scalars: a multiplication. Einsum of bytes, of
+  which the wheel dies: by 32-bit integers, whose low bytes are the result.
 - ConvTranspose with unequal padding: cropped from a result without padding. With filters that may be infinite or NaN:
   the wheel multiplies them by zeros inserted between and around the pixels, which gives NaN where the definition has no
   product.
@@ -40,6 +41,8 @@ def _matmul(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
 
 
 def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    import onnx
+
     equation = attribute(node, "equation", b"").decode().replace(" ", "")
     terms, arrow, result = equation.partition("->")
     if not arrow:
@@ -48,9 +51,12 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         result = f"{'...' if '...' in terms else ''}{once}"
     given = list(zip(terms.split(","), node.input, strict=True))
     scalars = [value for term, value in given if not term]
+    w = NodeWriter(node, facts)
+    if facts.types.get(node.input[0]) in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
+        wide = [w.cast(value, onnx.TensorProto.INT32) for value in node.input]
+        return w.done([w.cast(w.add("Einsum", *wide, equation=equation), facts.types[node.input[0]])])
     if arrow and not scalars:
         return None
-    w = NodeWriter(node, facts)
     kept = [(term, value) for term, value in given if term]
     if kept:
         full = f"{','.join(term for term, _ in kept)}->{result}"
