@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # The numbers of the inputs that are ordered, and of the results with their elements.
 _ORDERED: dict[str, tuple[Sequence[int], Sequence[int]]] = {
     "ArgMax": ((0,), ()), "ArgMin": ((0,), ()), "MaxPool": ((0,), (0,)), "ReduceMax": ((0,), (0,)),
-    "ReduceMin": ((0,), (0,)), "ScatterElements": ((0, 2), (0,)), "ScatterND": ((0, 2), (0,)), "TopK": ((0,), (0,)),
+    "ReduceMin": ((0,), (0,)), "ScatterND": ((0, 2), (0,)), "TopK": ((0,), (0,)),
 }  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def _on_signed(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
     if node.input[0] not in facts.types or facts.dtype(node.input[0]).kind != "u":
         return None
-    if node.op_type.startswith("Scatter") and attribute(node, "reduction", b"none") not in (b"max", b"min"):
+    if node.op_type == "ScatterND" and attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
     kind = facts.dtype(node.input[0])
     wide = onnx.TensorProto.INT32 if kind.itemsize < 4 else onnx.TensorProto.INT64

@@ -59,7 +59,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     changed."""
     within = each_body(model, rewrite_forms)
     changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {})
-    changed |= _apply(model, composed.RULES, {})
+    changed |= _apply(model, {**composed.RULES, "ScatterElements": _scatter_elements}, {})
     changed |= _apply(model, narrow.RULES, {})
     changed |= _apply(model, _RULES, _CHECKS)
     return within or changed
@@ -132,8 +132,6 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
     are known, else with a component for each axis."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
         return None
-    if (signed := ordering.RULES["ScatterElements"](node, facts)) is not None:
-        return signed
     shape, data = facts.shapes.get(node.input[1]), facts.shapes.get(node.input[0])
     if shape is None:
         return None
@@ -261,6 +259,5 @@ _RULES: dict[str, Rule] = {
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
     **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
     **resize.RULES, **sampling.RULES,
-    "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "ScatterElements": _scatter_elements,
-    "Slice": _slice,
+    "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "Slice": _slice,
 }  # fmt: skip
