@@ -67,7 +67,7 @@ def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
     sides[:, axes] = pads.reshape(2, -1)
     mode = attribute(node, "mode", b"constant").decode()
     beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
-    outer = bool(sides[:, : max(rank - 3, 0)].any())
+    outer = rank == 1 or bool(sides[:, : max(rank - 3, 0)].any())
     gathered = mode == "wrap" or (mode == "reflect" and beyond) or (mode == "edge" and outer)
     return _pad_by_sides(node, facts, sides, gathered) if gathered or (sides < 0).any() else None
 
