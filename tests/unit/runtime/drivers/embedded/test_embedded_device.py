@@ -227,15 +227,23 @@ def _add_on(uri: str) -> None:
         device.close()
 
 
+def _wait_for_listener(path: Path) -> None:
+    """A socket has a path before it takes connections, which Linux tells of each (flag `__SO_ACCEPTCON`)."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+        if any(words[-1] == str(path) and int(words[3], 16) & 0x10000 for words in sockets):
+            return
+        time.sleep(0.02)
+
+
 @needs(M55)
 def test_a_stub_is_given_the_image_and_can_be_used_again(tmp_path: Path) -> None:
     path = tmp_path / "stub"
     process = _qemu("-S", "-serial", "null", "-chardev", f"socket,id=stub,path={path},server=on,wait=off", "-gdb",
                     "chardev:stub")
     try:
-        end = time.monotonic() + 10
-        while not path.exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        _wait_for_listener(path)
         for flash in (1, 0):
             _add_on(f"embedded:gdb?machine={M55}&address={path}&flash={flash}")
     finally:
