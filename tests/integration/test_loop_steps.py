@@ -89,10 +89,11 @@ def test_what_the_host_counts_is_submitted_ahead() -> None:
     text = COUNTED.text.replace(A, B)
     built = build_placed(text.replace("%1 = math.tanh %0 " + B, "%1 = math.tanh %0 " + A), ("a=null", "b=null[1]"))
     with load(built, devices={"a": "null?task-time=5e-3&pace=1", "b": "null/1?task-time=5e-3&pace=1"}) as session:
-        session(np.array(2), vector(1))
-        begin = time.perf_counter()
-        session(np.array(8), vector(1))
-        assert time.perf_counter() - begin < 8 * 3 * 5e-3 + 0.15
+        _, events = session.main.trace(np.array(8), vector(1))
+    launches = [each for each in events if each.event.kind == "launch" and each.iteration]
+    ends = {each.iteration[0]: each.event.end for each in launches}
+    # A loaded machine may be late for some iterations; if the host waited for each, none would begin before.
+    assert any(each.event.begin < ends.get(each.iteration[0] - 1, 0) for each in launches)
 
 
 def test_a_trace_has_the_iterations_of_each_loop() -> None:
