@@ -142,7 +142,10 @@ def test_the_host_does_the_work_of_a_platform_whose_compiler_dies(
     with motet.load(artifact) as session:
         np.testing.assert_allclose(session(x), np.exp(x.astype(np.float64)), rtol=1e-6)
         assert any("the platform's compiler died (SIGABRT)" in note for note in session.notes)
-    with motet.load(artifact, devices={"gpu": URI}) as session, pytest.raises(DeviceLost, match="compiler died"):
+    with motet.load(artifact, devices={"gpu": URI}) as session:  # replaced, too
+        np.testing.assert_allclose(session(x), np.exp(x.astype(np.float64)), rtol=1e-6)
+    required = {"gpu": f"{URI}?required=true"}
+    with motet.load(artifact, devices=required) as session, pytest.raises(DeviceLost, match="compiler died"):
         session(x)
 
 
