@@ -199,9 +199,21 @@ def epilogue_case(rng: random.Random) -> Case:
     return Case(found, [x, y, b], [product, expected] if both else [expected])
 
 
+def diagonals_case(rng: random.Random) -> Case:
+    """A scalar times a vector read along the diagonals of the result: copies without axes, or of one for two loops."""
+    n, m = rng.choice(SIZES), rng.choice(SIZES)
+    scale, x = numbers(rng, (), "f32"), numbers(rng, (n + m - 1,), "f32")
+    found = kernel(
+        [value(()), value((n + m - 1,)), value((n, m), role="result")],
+        stage((n, m), "pp", [at(0, 2), at(1, 2, (0, {0: 1, 1: 1}))], [at(2, 2, 0, 1)], [op("mulf", 0, 1)],
+              inits=[None]),
+    )
+    return Case(found, [scale, x], [float(scale) * x[np.add.outer(np.arange(n), np.arange(m))].astype(np.float64)])
+
+
 CASES = (
     product_case, product_case, window_case, elements_case, reduction_case, ordered_case, rows_case, epilogue_case,
-    epilogue_case,
+    epilogue_case, diagonals_case,
 )
 
 
@@ -234,6 +246,16 @@ def run_seed(seed: int) -> bool:
 @pytest.mark.parametrize("first", range(0, 40, 10))
 def test_random_legal_nests_compute_what_numpy_does(first: int) -> None:
     assert sum(run_seed(seed) for seed in range(first, first + 10)) >= 7
+
+
+@pytest.mark.parametrize("operand", "AB")
+@pytest.mark.parametrize(("text", "place"), [("i! j! i#4 j#4", "j"), ("j! i! i#4 j#4~", "i"), ("i! j i#4 j#4", "i")])
+def test_tasks_keep_copies_of_equal_elements_alone(text: str, place: str, operand: str) -> None:
+    for seed in range(6):
+        case = diagonals_case(random.Random(seed))
+        schedule = one(text, packs=[NestCopy(operand, place)])
+        assert not check(schedule, case.kernel, X86_64_V4)
+        verify(case, schedule, native_target())
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ class LocalCopy:
         region = self.region(f, point)
         f.origins[self.number] = f.origins[self.number + 1] = self.origin(f, region)
         if self.keeps:
-            f.kept(self.number, region.base, lambda: loops(self.plan, region))
+            f.kept(self.number, region, lambda: loops(self.plan, region))
         else:
             loops(self.plan, region)
 

@@ -50,22 +50,24 @@ class NestFrame(Frame):
             result = self.iadd(result, self.imul(self.idiv(indices[d], size), step))
         return self.isub(result, self.origins.get(operand.value, 0))
 
-    def kept(self, number: int, bases: Sequence[Index], write: Callable[[], None]) -> None:
-        """`write()` copy `number`, which begins at `bases`, unless the previous call in this function had the same."""
+    def kept(self, number: int, region: NestPoint, write: Callable[[], None]) -> None:
+        """`write()` copy `number` of `region`, unless the previous call in this function had the same."""
+        numbers = (0, *region.base, *region.left)  # 0: there was a call, which alone tells of a scalar
+
         def make() -> Any:
-            place = self.alloca(I64, len(bases))
-            for n in range(len(bases)):
+            place = self.alloca(I64, len(numbers))
+            for n in range(len(numbers)):
                 self.store(ir.Constant(I64, -(1 << 63)), self.at(place, n, I64))
             return place
 
         place = self._in_entry(("kept", number), make)
         changed: Any = ir.Constant(I1, 0)
-        for n, base in enumerate(bases):
+        for n, each in enumerate(numbers):
             before = self.load(self.at(place, n, I64), typ=I64, align=8)
-            changed = self.or_(changed, self.icmp_signed("!=", before, self.index(base)))
+            changed = self.or_(changed, self.icmp_signed("!=", before, self.index(each)))
         with self.if_then(changed):
-            for n, base in enumerate(bases):
-                self.store(self.index(base), self.at(place, n, I64))
+            for n, each in enumerate(numbers):
+                self.store(self.index(each), self.at(place, n, I64))
             write()
 
     def stack(self, name: str, kind: ir.Type, count: int) -> Any:
