@@ -17,16 +17,20 @@ from motet.errors import CallError
 COMBINED: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum, "none": None}
 
 
-def scatter_nd(shape: list[int], count: list[int], depth: int, reduction: str) -> bytes:
-    """ScatterND of `count` indices of `depth` components."""
-    from onnx import TensorProto, helper
+def scatter_nd(
+    shape: list[int], count: list[int], depth: int, reduction: str, constants: dict[str, np.ndarray] | None = None
+) -> bytes:
+    """ScatterND of `count` indices of `depth` components; what is not in `constants` is given by calls."""
+    from onnx import TensorProto, helper, numpy_helper
 
     inside = [*count, *shape[depth:]]
     inputs = [("x", 1, shape), ("i", TensorProto.INT64, [*count, depth]), ("u", 1, inside)]
     node = helper.make_node("ScatterND", ["x", "i", "u"], ["y"], "written", reduction=reduction)
+    constants = constants or {}
     graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info(*each) for each in inputs],
+        [node], "g", [helper.make_tensor_value_info(*each) for each in inputs if each[0] not in constants],
         [helper.make_tensor_value_info("y", 1, shape)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
 
@@ -65,6 +69,16 @@ def test_scatters_agree_with_numpy(seed: int) -> None:
         found = session.main(x, indices, updates)
         np.testing.assert_array_equal(x, before)
     np.testing.assert_allclose(found, expected(x, indices, updates, reduction), 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("names", ["x", "i", "u", "xi", "xu", "iu", "xiu"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_constants_are_scattered_and_scattered_into(names: str, count: int) -> None:
+    tensors = {"x": np.full((2, 1), 7, np.float32), "i": np.arange(count)[:, None], "u": np.full((count, 1), 3, "f4")}
+    constants = {name: tensors[name] for name in names}
+    with motet.load(motet.compile(scatter_nd([2, 1], [count], 1, "none", constants))) as session:
+        found = session.main(*[array for name, array in tensors.items() if name not in names])
+    np.testing.assert_array_equal(found, expected(*tensors.values(), "none"))
 
 
 def test_rows_are_windows_of_one_index() -> None:

@@ -154,7 +154,7 @@ def _is_block_product(body: Sequence[ir.Operation]) -> bool:
 
 def _role_of_parallel(operation: ir.Operation, structure: Structure, body: Sequence[ir.Operation]) -> Role:
     arguments = operation.regions[0].blocks[0].arguments
-    copies = len(body) == 1 and structure.inputs == 1 and body[0].operands[0] == arguments[0]
+    copies = len(body) == 1 and structure.inputs == 1 and list(body[0].operands) == [arguments[0]]
     if not copies:
         return Role.ELEMENTWISE
     source = operation.operands[0]
