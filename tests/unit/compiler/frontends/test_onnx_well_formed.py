@@ -208,6 +208,18 @@ def test_functions_that_call_each_other_in_a_long_row_are_refused() -> None:
         motet.compile(proto)
 
 
+@pytest.mark.parametrize("op", ["Concat", "Split"])
+def test_joining_and_splitting_into_too_many_tensors_is_refused(op: str) -> None:
+    names = [f"p{n}" for n in range(4097)]
+    parts = node("Concat", names, ["y"], axis=0) if op == "Concat" else node("Split", ["x"], names, axis=0)
+    whole, each = ("y", 1, [4097]), [(name, 1, [1]) for name in names]
+    sides = (each, [whole]) if op == "Concat" else ([("x", 1, [4097])], each)
+    graph = helper.make_graph([parts], "g", *([helper.make_tensor_value_info(*v) for v in side] for side in sides))
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(CompileError, match=f"operator {op} of 4,097 parts; expected at most 4,096"):
+        motet.compile(proto)
+
+
 def nested(levels: int) -> bytes:
     """A model with nodes in bodies of nodes, without anything else."""
     def field(number: int, content: bytes) -> bytes:

@@ -17,6 +17,8 @@ from motet.compiler.frontends.onnx.writing import element_types
 if TYPE_CHECKING:
     import onnx
 
+_MOST_PARTS = 4096  # each takes some 10 ms to compile
+
 
 def refuse_unknown(model: OnnxModel) -> None:
     """Raises CompileError for the first node whose operator has no lowering, or whose lowering crashes the process.
@@ -33,12 +35,18 @@ def refuse_unknown(model: OnnxModel) -> None:
 
 
 def refuse_large(model: OnnxModel) -> None:
-    """Raises CompileError for the first node with a result of more bytes than a tensor may have. Types must be
-    inferred."""
+    """Raises CompileError for the first node with a result of more bytes than a tensor may have, or that joins or makes
+    too many tensors. Types must be inferred."""
     import onnx
 
     shapes, types = static_shapes(model), element_types(model)
     for node in model.proto.graph.node:
+        parts = max(len(set(node.input)), len(node.output))
+        if node.op_type in ("Concat", "Split") and parts > _MOST_PARTS:
+            raise model.error(
+                f"{label(node)}: operator {node.op_type} of {parts:,} parts; expected at most {_MOST_PARTS:,}: one "
+                "tensor with an axis for the parts takes one node"
+            )
         for name in node.output:
             if not (shape := shapes.get(name)) or not types.get(name):
                 continue
