@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -19,18 +18,16 @@ class KernelTable:
 
     def __init__(self, variants: Sequence[Variant]) -> None:
         known = [kernel for variant in variants for kernel in variant.kernels]
-        self._known = sorted(known, key=lambda kernel: len(kernel.name), reverse=True)
+        self._known = {kernel.name: kernel for kernel in reversed(known)}
         self._found: dict[str, KernelInfo | None] = {}
         guessed = {found.name for symbol in _of_dynamic_extents(variants) if (found := self._search(symbol))}
-        self._known = [
-            msgspec.structs.replace(kernel, flops=0, bytes=0) if kernel.name in guessed else kernel
-            for kernel in self._known
-        ]
+        for name in guessed:
+            self._known[name] = msgspec.structs.replace(self._known[name], flops=0, bytes=0)
 
     @property
     def flops(self) -> int:
         """The operations of all kernels, each counted once, without those of dynamic extents."""
-        return sum(kernel.flops for kernel in self._known)
+        return sum(kernel.flops for kernel in self._known.values())
 
     def find(self, symbol: str) -> KernelInfo | None:
         if symbol not in self._found:
@@ -38,10 +35,8 @@ class KernelTable:
         return self._found[symbol]
 
     def _search(self, symbol: str) -> KernelInfo | None:
-        for kernel in self._known:
-            if re.match(re.escape(kernel.name) + r"(?![0-9A-Za-z])", symbol):
-                return kernel
-        return None
+        ends = (end for end in range(len(symbol), 0, -1) if not symbol[end : end + 1].isalnum())
+        return next((self._known[symbol[:end]] for end in ends if symbol[:end] in self._known), None)
 
 
 def _of_dynamic_extents(variants: Sequence[Variant]) -> set[str]:
