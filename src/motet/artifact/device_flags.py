@@ -290,8 +290,8 @@ class _Parser:
         if self.accept("{"):
             options = self.options()
         if self.position < len(self.text) and self.text[self.position] != ",":
-            self.fail(f"',' or the end after '{family}'" if ordinal is None and not options
-                      else "',' or the end after this alternative")
+            more = f"'[ordinal]', '{{attribute=value}}', ',' or the end after '{family}'"
+            self.fail(more if ordinal is None and not options else "',' or the end after this alternative")
         given = "&".join(f"{key}={value}" for key, value in options.items())
         return Alternative(family, ordinal, options=given, rank=rank)
 
