@@ -34,6 +34,13 @@ def constant_number(operation: ir.Operation) -> float | int | None:
     return None
 
 
+def zero_attribute(kind: ir.Type) -> ir.Attribute:
+    """The attribute `value` of the constant 0 of an integer, index, float or complex type."""
+    if isinstance(kind, ir.ComplexType):
+        return ir.ArrayAttr.get([zero_attribute(kind.element_type)] * 2)
+    return ir.FloatAttr.get(kind, 0.0) if isinstance(kind, ir.FloatType) else ir.IntegerAttr.get(kind, 0)
+
+
 def integer_constant(value: ir.Value) -> int | None:
     """The number that an integer or index is, if an `arith.constant` makes it."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":

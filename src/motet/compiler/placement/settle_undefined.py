@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.passes.base import ModulePass
@@ -60,10 +61,5 @@ def _defined(place: ir.Operation, kind: ir.Type, argument: ir.Value | None) -> i
 
 
 def _zero(kind: ir.Type) -> ir.Value:
-    if isinstance(kind, ir.ComplexType):
-        part = ir.FloatAttr.get(kind.element_type, 0.0)
-        name, value = "complex.constant", ir.ArrayAttr.get([part, part])
-    else:
-        name = "arith.constant"
-        value = ir.FloatAttr.get(kind, 0.0) if isinstance(kind, ir.FloatType) else ir.IntegerAttr.get(kind, 0)
-    return ir.Operation.create(name, results=[kind], attributes={"value": value}).results[0]
+    name = "complex.constant" if isinstance(kind, ir.ComplexType) else "arith.constant"
+    return ir.Operation.create(name, results=[kind], attributes={"value": zero_attribute(kind)}).results[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.devices import AFFINITY
 from motet.compiler.sharding.rules.rule import shape_of
 
@@ -72,7 +73,7 @@ class DeviceWriter:
     def zeros(self, kind: ir.Type, device: int) -> ir.Value:
         element = ir.RankedTensorType(kind).element_type
         empty = self.create("tensor.empty", device, [kind], []).result
-        return self._fill(empty, _zero(element), device)
+        return self._fill(empty, zero_attribute(element), device)
 
     def number(self, value: int, kind: ir.Type) -> ir.Value:
         """A tensor of rank 0 with an integer."""
@@ -165,9 +166,3 @@ def neutral_of(element: ir.Type, kind: str) -> ir.Attribute:
             number = {"add": 0, "mul": 1, "max": 0, "min": 1, "and": 1, "minu": 1}.get(kind, 0)
         return ir.IntegerAttr.get(element, number)
     return ir.FloatAttr.get(element, {"add": -0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf")}[kind])
-
-
-def _zero(element: ir.Type) -> ir.Attribute:
-    if isinstance(element, ir.IntegerType):
-        return ir.IntegerAttr.get(element, 0)
-    return ir.FloatAttr.get(element, 0.0)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of, know_operations
 from motet.compiler.frontends.torch.pads import constant_numbers
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index, extent_of
 
@@ -118,7 +119,7 @@ def _padded(c: _Grouped, image: ir.Value) -> ir.Value:
 
 
 def _zero(kind: ir.Type) -> ir.Value:
-    return create("arith.constant", kind, [], {"value": ir.FloatAttr.get(kind, 0.0)})
+    return create("arith.constant", kind, [], {"value": zero_attribute(kind)})
 
 
 def _expanded(value: ir.Value, axis: int, groups: int) -> ir.Value:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
+from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.splitting import Split
@@ -243,13 +244,6 @@ def padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.Inse
     body = ir.Block.create_at_start(pad.regions[0], [index] * len(extents))
     ir.Operation.create("tensor.yield", operands=[zero], ip=ir.InsertionPoint(body))
     return pad.result
-
-
-def zero_attribute(element: ir.Type) -> ir.Attribute:
-    """Zero as an attribute of type `element`."""
-    if isinstance(element, ir.IntegerType):
-        return ir.IntegerAttr.get(element, 0)
-    return ir.FloatAttr.get(element, 0.0)
 
 
 def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:

@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir
-from motet.compiler.ir.attributes import integer_constant
+from motet.compiler.ir.attributes import integer_constant, zero_attribute
 from motet.compiler.ir.find import find_operations
 
 _STRAIGHT = ("memref.load", "memref.store", "memref.dim", "arith.", "math.", "affine.apply", "cf.assert", "scf.yield")
 _VIEWS = ("memref.cast", "memref.collapse_shape", "memref.expand_shape", "memref.reinterpret_cast", "memref.subview")
+_REAL = (ir.IntegerType, ir.IndexType, ir.FloatType)
 _BELOW = (arith.CmpIPredicate.ult.value, arith.CmpIPredicate.slt.value)
 
 
@@ -156,7 +157,7 @@ def _index_check(assertion: ir.Operation, loop: ir.Operation) -> _IndexCheck | N
     operations = [entry.operation for entry in body.operations]
     following = operations[operations.index(assertion) + 1 :]
     loads = [operation for operation in following if operation.name == "memref.load" and operation in users]
-    safe = all(_zero(load.results[0].type) is not None for load in loads)
+    safe = all(isinstance(load.results[0].type, _REAL) for load in loads)
     if not below or outer is None or not loads or not safe or any(user.name == "memref.store" for user in users):
         return None
     return _IndexCheck(assertion, index, extent, outer, loads)
@@ -187,7 +188,7 @@ def _load_inside(load: ir.Operation, inside: ir.Value) -> None:
         loading, other = (region.blocks.append() for region in branch.regions)
         load.results[0].replace_all_uses_with(branch.results[0])
         with ir.InsertionPoint(other):
-            ir.Operation.create("scf.yield", operands=[arith.ConstantOp(kind, _zero(kind)).result])
+            ir.Operation.create("scf.yield", operands=[arith.ConstantOp(kind, zero_attribute(kind)).result])
         loading.append(load)
         with ir.InsertionPoint(loading):
             ir.Operation.create("scf.yield", operands=[load.results[0]])
@@ -232,12 +233,6 @@ def _assert_behind(check: _IndexCheck, largest: ir.Value) -> None:
         inside = arith.CmpIOp(arith.CmpIPredicate.ult, largest, bound).result
         ir.Operation.create("cf.assert", operands=[inside], attributes={"msg": check.assertion.attributes["msg"]})
     check.assertion.erase()
-
-
-def _zero(kind: ir.Type) -> ir.Attribute | None:
-    if isinstance(kind, (ir.IntegerType, ir.IndexType)):
-        return ir.IntegerAttr.get(kind, 0)
-    return ir.FloatAttr.get(kind, 0.0) if isinstance(kind, ir.FloatType) else None
 
 
 def _needed(
