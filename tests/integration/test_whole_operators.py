@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import motet
 
@@ -58,6 +59,23 @@ def test_sums_from_either_end(exclusive: int, reverse: int) -> None:
         given = x[:, ::-1] if reverse else x
         total = np.cumsum(given.astype(np.float64), 1) - (given if exclusive else 0)
         np.testing.assert_allclose(session(x), total[:, ::-1] if reverse else total, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_sums_along_extents_that_are_computed(axis: int) -> None:
+    weights = random(1, 2, 3, 2)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["t"], strides=[3, 2], output_padding=[2, 1]),
+             helper.make_node("CumSum", ["t", "axis"], ["y"], exclusive=1)]  # fmt: skip
+    constants = [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(np.array(axis), "axis")]
+    shapes = [1, 1, "n", "m"], [1, 2, None, None]
+    x, y = (helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in zip("xy", shapes, strict=True))
+    proto = helper.make_model(helper.make_graph(nodes, "g", [x], [y], constants),
+                              opset_imports=[helper.make_opsetid("", 17)], ir_version=8)  # fmt: skip
+    session = motet.load(motet.compile(proto))
+    for extents in ((1, 1), (7, 5)):
+        given = random(1, 1, *extents)
+        wanted = ReferenceEvaluator(proto).run(None, {"x": given})[0]
+        np.testing.assert_allclose(session(given), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_updates_at_places_counted_from_both_ends() -> None:

@@ -25,6 +25,7 @@ from motet.compiler.kernels.reader.reading import Unreadable, dtype_of
 from motet.compiler.kernels.strides import ONE, Extent
 
 Kind = Literal["scan", "sort", "scatter"]
+_WHOLE_NUMBERS = (ir.IndexType, ir.IntegerType)
 _KINDS: dict[str, Kind] = {"tm_tensor.scan": "scan", "tm_tensor.sort": "sort", "tm_tensor.scatter": "scatter"}
 
 
@@ -189,7 +190,7 @@ class _ExtReader:
         elif name == "tensor.dim":
             axis = int(self.numbers.get(operation.operands[1], -1))
             self.extents[operation.results[0]] = (operation.operands[0], axis)
-        elif not name.startswith(("affine.", "arith.")) or not isinstance(operation.results[0].type, ir.IndexType):
+        elif not name.startswith(("affine.", "arith.")) or not isinstance(operation.results[0].type, _WHOLE_NUMBERS):
             # Only extents are computed: results have the extents of the inputs.
             raise Unreadable(f"operation {name}")
 
