@@ -129,9 +129,13 @@ def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """ScatterElements with max or min, as ScatterND with an index for each element: of the flat tensor if its extents
-    are known, else with a component for each axis."""
+    are known, else with a component for each axis. With others, the wheel takes indices for 64 bits."""
     if attribute(node, "reduction", b"none") not in (b"max", b"min"):
-        return None
+        if node.input[1] not in facts.types or facts.dtype(node.input[1]).itemsize == 8:
+            return None
+        w = NodeWriter(node, facts)
+        node.input[1] = w.cast(node.input[1], 7)
+        return [*w.nodes, node]
     shape, data = facts.shapes.get(node.input[1]), facts.shapes.get(node.input[0])
     if shape is None:
         return None
