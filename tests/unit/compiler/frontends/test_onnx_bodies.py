@@ -93,6 +93,16 @@ def test_results_that_are_constants_or_from_outside() -> None:
     check(model([choice(then, other)], [CONDITION, X], [info("y", [3, 4])]), array(3, 4))
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.float16, np.float32, bool])
+def test_branches_that_only_choose(kind: type) -> None:
+    x = array(2, 3).astype(kind)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    then = body("then", [helper.make_node("Identity", ["x"], ["r"])], [], [info("r", [2, 3], element)])
+    other = body("else", [helper.make_node("Identity", ["z"], ["k"])], [], [info("k", [2, 3], element)])
+    given = [CONDITION, info("x", [2, 3], element), info("z", [2, 3], element)]
+    check(model([choice(then, other)], given, [info("y", [2, 3], element)]), x, x[::-1].copy())
+
+
 def test_a_scan_over_rows() -> None:
     step = body("step", [
         helper.make_node("Gemm", ["s", "w", "r"], ["p"], alpha=0.5), helper.make_node("Sign", ["p"], ["q"]),

@@ -29,6 +29,7 @@ from motet.compiler.frontends.onnx.suppression import settle_suppressions
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences
+from motet.compiler.frontends.torch.to_linalg import TO_LINALG
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     import onnx
 
 TO_TORCH = "torch-onnx-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
-TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 PARAMETER_BYTES = 4 << 10
 PARAMETER_DTYPES = frozenset({
     "float16", "bfloat16", "float32", "float64", "int8", "uint8",

@@ -24,6 +24,7 @@ from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.regions import lower_regions
 from motet.compiler.frontends.torch.resizing import lower_resizing
 from motet.compiler.frontends.torch.searches import lower_searches
+from motet.compiler.frontends.torch.to_linalg import TO_LINALG
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
@@ -34,7 +35,6 @@ from motet.decoding import decode_json
 from motet.errors import CompileError, Location
 
 _TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
-_TO_LINALG = "torch-backend-to-linalg-on-tensors-backend-pipeline,canonicalize,cse"
 
 
 def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:
@@ -70,7 +70,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
             settle_views(module)
             settle_extents(module)
             return_signed_constants(module)
-            run_pipeline(module, _TO_LINALG)
+            run_pipeline(module, TO_LINALG)
             exact_extrema(module)
             _drop_assertions(module)
     except ir.MLIRError as error:
