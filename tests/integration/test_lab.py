@@ -92,6 +92,13 @@ def test_two_searches_share_a_database(tmp_path: Path):
         assert process.returncode == 0 and errors == "" and "6 trials" in out, errors
 
 
+def test_a_script_without_a_guard_measures(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text("from motet.lab import evaluate\nprint('begin', evaluate('matmul:8x8x8', repeat=1).validated)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and done.stdout.count("begin") == 1, done.stderr
+
+
 @needs("mps3-an547")
 def test_a_microcontroller_is_measured_by_its_instructions(tmp_path: Path):
     found = motet("lab", "evaluate", "matmul:6x8x5", "--device", "embedded:qemu?machine=mps3-an547&count=1",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from motet.errors import CallError, MotetError
 _WARM_SECONDS = 0.02
 _FLUSHED = 96 << 20  # bytes that are read and written before a cold call
 _MOST_CALLS = 1 << 20
+_SERVE = "from motet.lab.measuring import serve; serve({handle})"
 
 Arrays = list[np.ndarray[Any, np.dtype[Any]]]
 
@@ -68,7 +71,7 @@ class Measurer:
     """A process that measures, replaced after a crash."""
 
     def __init__(self) -> None:
-        self._process: SpawnProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
     def measure(self, data: bytes, what: MeasuredFunction, plan: MeasurePlan) -> Samples:
@@ -93,18 +96,20 @@ class Measurer:
 
     def _started(self) -> Connection:
         if self._pipe is None:
-            context = multiprocessing.get_context("spawn")
-            self._pipe, other = context.Pipe()
-            self._process = context.Process(target=_serve, args=(other,), daemon=True)
-            self._process.start()
-            other.close()
+            # Not by multiprocessing, whose processes run the caller's script again unless it has a guard.
+            self._pipe, other = Pipe()
+            with other:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _SERVE.format(handle=other.fileno())], stdin=subprocess.DEVNULL,
+                    pass_fds=[other.fileno()], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                )
         return self._pipe
 
     def close(self) -> None:
         """Ends the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.join()
+            self._process.wait()
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = None
@@ -116,8 +121,9 @@ class Measurer:
         self.close()
 
 
-def _serve(pipe: Connection) -> None:
-    """Answers requests with samples, or with the error, until the other end is closed."""
+def serve(handle: int) -> None:
+    """Answers requests at the pipe `handle` with samples, or with the error, until the other end is closed."""
+    pipe = Connection(handle)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:

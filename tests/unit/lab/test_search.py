@@ -1,18 +1,15 @@
 """The end of a search, and the process that measures, without a device."""
 
-import multiprocessing
 import os
 from pathlib import Path
-from typing import NoReturn
 
-import numpy as np
 import pytest
 
 from motet.errors import CallError, OptionError, WrongResults
 from motet.lab import measuring
 from motet.lab.counters import energy
 from motet.lab.language import schedule
-from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples
+from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer
 from motet.lab.search import Budget, Search, SearchState
 from motet.lab.strategies.random_search import RandomSearch
 from motet.lab.subject import KernelSubject, open_program, subject_of
@@ -94,35 +91,26 @@ def test_energy_that_cannot_be_read_says_why(monkeypatch: pytest.MonkeyPatch):
     assert measuring._energy(4, _Run()) == "not available: here"
 
 
-def _crash(*_: object) -> NoReturn:
-    os._exit(11)
+def _measure_by(monkeypatch: pytest.MonkeyPatch, expression: str):
+    """Let the process answer each request with the value of an expression."""
+    code = f"""import os
+from motet.lab import measuring
+measuring._measure = lambda *_: {expression}
+measuring.serve({{handle}})"""
+    monkeypatch.setattr(measuring, "_SERVE", code)
 
 
-def _invalid(*_: object) -> NoReturn:
-    raise ValueError("no")
-
-
-def _pid(*_: object) -> Samples:
-    return Samples([float(os.getpid())], 1, 1, results=[np.zeros(1 << 16)])
-
-
-@pytest.mark.parametrize("measure, message", [(_crash, "crashed"), (_invalid, "ValueError: no")])
-def test_a_kernel_that_fails_is_one_error(monkeypatch: pytest.MonkeyPatch, measure: object, message: str):
-    monkeypatch.setattr(measuring, "_measure", measure)
-    # The process is forked to have the replaced function.
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: _FORK)
+@pytest.mark.parametrize("measure, message", [("os._exit(11)", "crashed"), ("int('no')", "ValueError: invalid")])
+def test_a_kernel_that_fails_is_one_error(monkeypatch: pytest.MonkeyPatch, measure: str, message: str):
+    _measure_by(monkeypatch, measure)
     with Measurer() as measurer:
         for _ in range(2):
             with pytest.raises(CallError, match=message):
                 measurer.measure(b"", MeasuredFunction("host", "main"), MeasurePlan())
 
 
-_FORK = multiprocessing.get_context("fork")
-
-
 def test_a_measurer_keeps_its_process_and_ends_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measuring, "_measure", _pid)
-    monkeypatch.setattr(multiprocessing, "get_context", lambda _: _FORK)
+    _measure_by(monkeypatch, "measuring.Samples([float(os.getpid())], 1, 1, results=[measuring.np.zeros(1 << 16)])")
     with Measurer() as measurer:
         found = {measurer.measure(b"x" * (1 << 20), MeasuredFunction("host", "main"), MeasurePlan()).seconds[0]
                  for _ in range(3)}
