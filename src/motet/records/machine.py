@@ -12,7 +12,7 @@ from motet.runtime.device import DeviceInfo
 def fingerprint(info: DeviceInfo) -> str:
     """A readable name, equal on machines whose figures can be compared: `Xeon 8488C, x86-64-v4-amx, 2 cores`."""
     if info.family != "host":
-        return f"{info.name}, {info.family}"
+        return ", ".join(filter(None, (info.name, info.family, info.uri.partition("?")[2])))
     return f"{_processor()}, {level(host_features(), machine())}, {info.threads} threads"
 
 

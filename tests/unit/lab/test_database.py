@@ -2,6 +2,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,9 @@ import pytest
 from motet.errors import OptionError
 from motet.records.best_schedules import best_schedules
 from motet.records.database import TABLES, Database, read_lines
+from motet.records.machine import fingerprint
 from motet.records.record import Record
+from motet.runtime.device import DeviceInfo
 from motet.version import VERSION
 
 
@@ -177,3 +180,8 @@ def test_best_schedules_of_other_machines_are_told(tmp_path: Path, caplog: pytes
 
 def test_records_have_this_version():
     assert record(1.0).motet == VERSION
+
+
+def test_a_device_that_counts_is_another_machine():
+    info = DeviceInfo("cores", "riscv:qemu", family="riscv")
+    assert fingerprint(info) != fingerprint(replace(info, uri="riscv:qemu?count=1"))
