@@ -104,6 +104,7 @@ def test_a_microcontroller_is_measured_by_its_instructions(tmp_path: Path):
     found = motet("lab", "evaluate", "matmul:6x8x5", "--device", "embedded:qemu?machine=mps3-an547&count=1",
                   "--counters", "instructions", "--repeat", "1", folder=tmp_path)
     assert re.search(r"instructions +[\d,]+\n", found) and "validated     result 0" in found
+    assert re.search(r"computing .* \d+% of the peak\n", found)
 
 
 def test_a_gpu_that_is_not_there_is_one_line_and_its_forms_are_shown(tmp_path: Path):

@@ -148,7 +148,7 @@ def expect_possible(subject: KernelSubject, seconds: float, threads: int) -> Dev
         if seconds >= least or not limits.is_strict(dtype):
             return limits
     raise MotetError(f"kernel {subject.listed.name}: {seconds * 1e6:.3g} µs is less than the {least * 1e6:.3g} µs that "
-                     f"{subject.listed.flops:,} operations take at the measured peak; the figure is wrong")
+                     f"{subject.listed.flops:,} operations take at the peak; the figure is wrong")
 
 
 def record_of(subject: KernelSubject, schedule: KernelSchedule, machine: str) -> Record:

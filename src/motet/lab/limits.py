@@ -1,22 +1,26 @@
 """The limits of a device: operations and bytes per second, measured once on each machine and kept.
 
-On the host, generated loops of independent multiply-adds, and of sums over arrays larger than the caches. On other
-devices the rates of `motet devices --measure`, which are no strict limits.
+On the host, generated loops of independent multiply-adds, and of sums over arrays larger than the caches. On devices
+whose clock counts instructions, what one instruction can do. On others the rates of `motet devices --measure`, which
+are no strict limits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from motet.cache import Cache
+from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.families import families
 from motet.decoding import decode_json
 from motet.errors import DeviceError
 from motet.lab.host_loops import HostLoops
 from motet.records.machine import fingerprint
-from motet.runtime.device import DeviceInfo
+from motet.runtime.device import DeviceInfo, open_device
 from motet.tools.benching.disturbance import Watch
 from motet.version import VERSION
 
@@ -67,6 +71,12 @@ def _measured(info: DeviceInfo, threads: int) -> DeviceLimits:
     if info.family == "host":
         loops = HostLoops()
         return DeviceLimits(threads * loops.core_peak(), loops.bandwidth(threads), strict=True)
+    with contextlib.closing(open_device(info)) as device:
+        opened = device.info
+    target = families()[info.family].targets.get(opened.level)
+    if opened.instruction and isinstance(target, CpuTarget):
+        lanes, moved = target.widest_bits // 32, target.widest_bits // 8
+        return DeviceLimits(2 * lanes / opened.instruction, moved / opened.instruction, strict=True)
     from motet.tools.rates import measure_family
 
     rates = measure_family(info)

@@ -52,7 +52,9 @@ class DeviceInfo:
     level of code that it runs (`x86-64-v4`); `memory` is in bytes. `aliases` are other names, which several devices may
     share: `opencl:intel` for the alias `intel`. `host_memory` means that it works on host memory in place, without
     copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
-    next to `host`. `rank` is the process of a run over several that opens it; its URI then begins with `rank:N/`.
+    next to `host`. `instruction` is the time of each instruction in seconds, on an open device whose clock counts
+    instructions, and 0 on others. `rank` is the process of a run over several that opens it; its URI then begins with
+    `rank:N/`.
     """
 
     name: str
@@ -69,6 +71,7 @@ class DeviceInfo:
     aliases: tuple[str, ...] = ()
     host_memory: bool = False
     instances: bool = False
+    instruction: float = 0.0
     rank: int = 0
 
 

@@ -43,6 +43,11 @@ class CpuTarget:
         """Whether LLVM uses gather instructions (not AVX2's, which are slow on many CPUs)."""
         return not {"avx512f", "v", "sve"}.isdisjoint(self.requires)
 
+    @property
+    def widest_bits(self) -> int:
+        """The most bits that one instruction computes; those of RISC-V have up to eight registers."""
+        return self.vector_bits * (8 if "v" in self.requires else 1)
+
     def lanes(self, dtype_bits: int) -> int:
         """The elements of `dtype_bits` bits in one vector register."""
         return max(1, self.vector_bits // dtype_bits)

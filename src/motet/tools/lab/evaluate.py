@@ -125,10 +125,10 @@ def evaluation_lines(found: Evaluation) -> list[str]:
         f"  time          min {show_seconds(found.seconds)}, median {show_seconds(found.median)}",
     ]
     if record.flops:
-        share = "" if found.of_peak is None else f", {found.of_peak:.0%} of the measured peak"
+        share = "" if found.of_peak is None else f", {found.of_peak:.0%} of the peak"
         lines.append(f"  computing     {record.flops / found.seconds / 1e9:,.1f} GFLOP/s{share}")
     if record.bytes:
-        share = "" if found.of_bandwidth is None else f", {found.of_bandwidth:.0%} of the measured memory bandwidth"
+        share = "" if found.of_bandwidth is None else f", {found.of_bandwidth:.0%} of the memory bandwidth"
         lines.append(f"  moving        {record.bytes / found.seconds / 1e9:,.1f} GB/s{share}")
     if found.limit:
         lines.append(f"  limit         {show_seconds(found.limit)}, {found.seconds / found.limit:.2f} times as long")

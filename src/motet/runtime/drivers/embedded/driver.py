@@ -43,7 +43,8 @@ def open(info: DeviceInfo) -> EmbeddedDevice:
     chosen = options.parse(info.uri)
     image = chosen.agent(info.uri)
     memory = heap_of(image, chosen.memory, info.uri).bytes
-    described = replace(info, cores=1, threads=1, level=chosen.processor, memory=memory)
+    instruction = 2**chosen.machine.shift * 1e-9 if chosen.count else 0.0
+    described = replace(info, cores=1, threads=1, level=chosen.processor, memory=memory, instruction=instruction)
     emulator = BoardEmulator(info.uri, chosen, image.elf) if chosen.platform == "qemu" else None
     try:
         transport = _connect(chosen, image, emulator)

@@ -45,7 +45,10 @@ def open(info: DeviceInfo) -> RiscvDevice:
     """Raises DeviceError for unknown options, and if the device does not start."""
     chosen = options.parse(info.uri)
     is_emulator = split_uri(info.uri)[0] != _HARDWARE
-    described = replace(info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory)
+    described = replace(
+        info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory,
+        instruction=1e-9 if chosen.count else 0.0,
+    )
     return open_emulator(described, chosen) if is_emulator else open_window(described, chosen)
 
 
