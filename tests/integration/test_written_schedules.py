@@ -57,6 +57,7 @@ def test_a_schedule_in_the_program_replaces_the_heuristic(attributes: str, exten
     ('{loop.schedule = {"i", "j"}}', "expected text, or an array of loops"),
     ("{loop.schedule = 3 : i32}", "expected text, or an array of loops"),
     ('{loop.schedule = [{"i", "j"}]}', "expected one loop in each entry"),
+    ('{loop.schedule = "{i: , j: , k: , i#8: unroll, j#64: vectorize}"}', "for host:x86-64-v3: .* at most 16 sums"),
     ('{loop.dims = ["x"], loop.schedule = "{x: }"}', "1 names; expected 3 different ones"),
     ('{loop.dims = [1], loop.schedule = "{x: }"}', "expected an array of names"),
 ])

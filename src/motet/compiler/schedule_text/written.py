@@ -86,11 +86,12 @@ def _content(given: str | list[list[Plain]]) -> dict[str, Plain]:
     return read_plain(given) if isinstance(given, str) else plain_mapping({str(key): flags for key, flags in given})
 
 
-def refuse_illegal(kernel: Kernel, reasons: Sequence[Reason]) -> None:
-    """Raises CompileError, with the place of the first operation that has a schedule, for `reasons` against it."""
+def refuse_illegal(kernel: Kernel, reasons: Sequence[Reason], target: str) -> None:
+    """Raises CompileError, with the place of the first operation that has a schedule, for `reasons` against it on
+    `target`, one of those that are compiled for."""
     if reasons:
         place = next((_place(stage) for stage in kernel.stages if stage.written), None)
-        raise CompileError(f"loop.schedule: {'; '.join(map(str, reasons))}", place)
+        raise CompileError(f"loop.schedule: illegal for {target}: {'; '.join(map(str, reasons))}", place)
 
 
 def _of_stage(kernel: Kernel, s: int, stage: Stage) -> dict[str, Plain]:

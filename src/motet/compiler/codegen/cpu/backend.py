@@ -18,7 +18,7 @@ from motet.compiler.schedule_text.written import refuse_illegal, schedule_writte
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.cpu import CpuTarget, bases_of, lowest_base
 from motet.compiler.targets.family import Target
-from motet.compiler.tuning.given import schedule_for
+from motet.compiler.tuning.given import schedule_for, target_name
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import OptionError
 
@@ -55,7 +55,7 @@ class CpuBackend(PlainBackend):
             lambda schedule: check(schedule, kernel, target),
         ) if self.choice.schedules.kernels else None
         if given is None and (given := schedule_written_for(kernel)) is not None:
-            refuse_illegal(kernel, check(given, kernel, target))
+            refuse_illegal(kernel, check(given, kernel, target), target_name(target))
         return generate(kernel, target, given)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:

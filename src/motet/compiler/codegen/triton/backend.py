@@ -45,7 +45,7 @@ from motet.compiler.kernels.schedule import LaunchesSchedule
 from motet.compiler.schedule_text.written import launches_written_for, refuse_illegal
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget
-from motet.compiler.tuning.given import schedule_for
+from motet.compiler.tuning.given import schedule_for, target_name
 from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.decoding import decode_json
 from motet.errors import CompileError, Location
@@ -110,7 +110,7 @@ class TritonBackend:
             self.choice.schedules, key, kernel.name, (self.target,), lambda schedule: check(schedule, code)
         )
         if given is None and (given := launches_written_for(kernel, self.target.family, choices_of(code))) is not None:
-            refuse_illegal(kernel, check(given, code))
+            refuse_illegal(kernel, check(given, code), target_name(self.target))
         taken = with_schedule(code, given) if isinstance(given, LaunchesSchedule) else code
         return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs))
 
