@@ -100,12 +100,13 @@ class Search:
             self._begin(measurer, found)
             for batch in self._batches(found):
                 compiled = self.workers.compile(self.subject, [schedule for _, schedule in batch])
-                for (point, schedule), artifact in zip(batch, compiled, strict=True):
-                    record = self._measured(measurer, point, schedule, artifact, len(found.records))
+                for (points, schedule), artifact in zip(batch, compiled, strict=True):
+                    record = self._measured(measurer, points[0], schedule, artifact, len(found.records))
                     found.add(record)
                     self._seen[canonical(record.schedule)] = record
                     self.added(record)
-                    self.strategy.tell(point, record.seconds)
+                    for point in points:
+                        self.strategy.tell(point, record.seconds)
                     self.progress(found)
             self._confirm(measurer, found)
         return found
@@ -130,16 +131,17 @@ class Search:
         state.best = min((record, *self.known.values()), key=_seconds_or_infinite)
         self.progress(state)
 
-    def _batches(self, state: SearchState) -> Iterator[list[tuple[Point, KernelSchedule]]]:
-        """Batches of new points, as many as workers, while the budget lasts. The strategy is told of known ones."""
+    def _batches(self, state: SearchState) -> Iterator[list[tuple[list[Point], KernelSchedule]]]:
+        """Batches of new schedules, as many as workers, while the budget lasts, each with the points that it was
+        proposed by. The strategy is told of known ones."""
         repeated = 0
         trials = self.budget.trials
         while True:
             left = self.workers.count if trials is None else trials - len(state.records)
             if left <= 0 or self._late(state) or repeated > _REPEATED:
                 return
-            batch: list[tuple[Point, KernelSchedule]] = []
-            waiting: set[str] = set()  # the schedules of the batch, whose seconds are not known
+            batch: list[tuple[list[Point], KernelSchedule]] = []
+            waiting: dict[str, list[Point]] = {}  # the points of the batch, whose seconds are not known
             while len(batch) < min(left, self.workers.count) and repeated <= _REPEATED:
                 point = self.strategy.ask()
                 schedule = None if point is None else self.space.schedule(point)
@@ -151,10 +153,12 @@ class Search:
                     repeated += 1
                     if key in self._seen:
                         self.strategy.tell(point, self._seen[key].seconds)
+                    else:
+                        waiting[key].append(point)
                     continue
                 repeated = 0
-                waiting.add(key)
-                batch.append((point, schedule))
+                waiting[key] = [point]
+                batch.append((waiting[key], schedule))
             if not batch:
                 return
             yield batch

@@ -1,16 +1,20 @@
 """The end of a search, and the process that measures, without a device."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from motet.errors import CallError, OptionError, WrongResults
+from motet.artifact.reader import Artifact
+from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule
+from motet.errors import CallError, MotetError, OptionError, WrongResults
 from motet.lab import measuring
 from motet.lab.counters import energy
 from motet.lab.language import schedule
 from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer
 from motet.lab.search import Budget, Search, SearchState
+from motet.lab.space import Point, ScheduleSpace, SpaceParameter
 from motet.lab.strategies.random_search import RandomSearch
 from motet.lab.subject import KernelSubject, open_program, subject_of
 from motet.lab.workers import LocalWorkers
@@ -69,6 +73,48 @@ def test_the_best_is_one_whose_verification_succeeds(
 
 def _add(database: Database, record: Record) -> None:
     database.add([record])
+
+
+class _Proposals:
+    """Proposes points, and keeps what it is told."""
+
+    def __init__(self, *points: Point) -> None:
+        self.points, self.told = list(points), list[tuple[Point, float | None]]()
+
+    def ask(self) -> Point | None:
+        return self.points.pop(0) if self.points else None
+
+    def tell(self, point: Point, seconds: float | None) -> None:
+        self.told.append((point, seconds))
+
+
+class _NoWorkers:
+    count = 2
+
+    def compile(self, subject: KernelSubject, schedules: Sequence[KernelSchedule]) -> list[Artifact | MotetError]:
+        return [MotetError("not compiled")] * len(schedules)
+
+
+def test_every_proposal_is_told_the_seconds_of_its_schedule(subject: KernelSubject, monkeypatch: pytest.MonkeyPatch):
+    """Also one of a schedule that was measured before, and one of a schedule that waits to be measured."""
+    points: list[Point] = [{"size": size, "same": same} for size, same in ((2, 0), (3, 0), (3, 1), (4, 0), (3, 1))]
+    first, *others = points
+
+    def begin(search: Search, *_: object) -> None:
+        search._seen = {canonical(nest(subject, 2)): record(subject, 2, 2.0)}
+
+    def measured(search: Search, measurer: Measurer, point: Point, *_: object) -> Record:
+        size = int(point["size"] or 0)
+        return record(subject, size, float(size)) if size == 3 else Record("k", "t", "m", nest(subject, size))
+
+    monkeypatch.setattr(Search, "_begin", begin)
+    monkeypatch.setattr(Search, "_measured", measured)
+    monkeypatch.setattr(Search, "_confirm", lambda *_: None)
+    strategy = _Proposals(*points)
+    sizes = SpaceParameter("size", (2, 3, 4)), SpaceParameter("same", (0, 1))
+    space = ScheduleSpace(sizes, lambda point: decode_schedule(nest(subject, int(point["size"] or 0))))
+    Search(subject, space, strategy, Budget(4), _NoWorkers()).run()
+    assert strategy.told == [(first, 2.0), *((each, 3.0 if each["size"] == 3 else None) for each in others)]
 
 
 class _Run:
