@@ -14,6 +14,9 @@ import pytest
 from tests.integration.conftest import run_motet
 
 import motet
+from motet.lab.evaluation import record_of, replace_record
+from motet.lab.subject import expect_legal, open_program, subject_of
+from motet.records.database import Database
 
 pytestmark = pytest.mark.usefixtures("all_levels")
 
@@ -125,6 +128,64 @@ def test_equal_kernels_may_have_schedules_of_their_own(tmp_path: Path) -> None:
     assert found == {"one_kernel_0": "contraction", "other_kernel_0": "loops"}
     compiled(tmp_path, "again.motet", {"motet_schedules": 1, "kernels": kernels})
     assert (tmp_path / "again.motet").read_bytes() == (tmp_path / "two.motet").read_bytes()
+
+
+def network(rows: int, constant: bool) -> str:
+    """max(a @ b + c, 0), of 64 columns; b is all ones if it is constant."""
+    weights = "%b = arith.constant dense<1.0> : tensor<40x64xf32>" if constant else ""
+    return f"""
+func.func @main(%c: tensor<64xf32>, %a: tensor<{rows}x40xf32>{"" if constant else ", %b: tensor<40x64xf32>"})
+    -> tensor<{rows}x64xf32> {{
+  %z = arith.constant 0.0 : f32
+  {weights}
+  %e = tensor.empty() : tensor<{rows}x64xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<{rows}x64xf32>) -> tensor<{rows}x64xf32>
+  %p = linalg.matmul ins(%a, %b : tensor<{rows}x40xf32>, tensor<40x64xf32>)
+      outs(%f : tensor<{rows}x64xf32>) -> tensor<{rows}x64xf32>
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}}
+      ins(%p, %c : tensor<{rows}x64xf32>, tensor<64xf32>) outs(%e : tensor<{rows}x64xf32>) {{
+  ^bb0(%x: f32, %y: f32, %o: f32):
+    %s = arith.addf %x, %y : f32
+    %m = arith.maximumf %s, %z : f32
+    linalg.yield %m : f32
+  }} -> tensor<{rows}x64xf32>
+  return %r : tensor<{rows}x64xf32>
+}}"""
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize(("rows", "extents", "taken"), [
+    (48, "48x64x40", True), (37, "48x64x40", True), (48, "40x48x40", True), (48, "480x640x40", False),
+])
+@pytest.mark.parametrize("text", [
+    '{class: contraction, lanes: 8, rows: 2, vectors: 1, tile_rows: 3, panels: 1, b_mode: scratch}',
+    '{i: parallelize, j: , k: , i#2: unroll, j#16: vectorize, B: {pack: j}}',
+])
+def test_an_operator_in_a_kernel_gets_the_record_of_the_nearest(
+    tmp_path: Path, text: str, rows: int, extents: str, taken: bool, constant: bool
+) -> None:
+    subject = subject_of(open_program(f"matmul:{extents}xf32", "host{cpu=x86-64-v3}"))
+    made = subject.parse(text)
+    expect_legal(subject, made)
+    record = replace_record(record_of(subject, made, "here"), seconds=1e-6, validated=True, origin="random")
+    with Database(tmp_path / "lab.db", create=True) as database:
+        database.add([record])
+    (tmp_path / "program.mlir").write_text(network(rows, constant))
+    said = command(tmp_path, "compile", "program.mlir", "-o", "p.motet", "--device", "host{cpu=x86-64-v3}",
+                   "--option", "schedules=lab.db").stdout  # fmt: skip
+    assert f"records for {int(taken)} of 1 kernels" in said and (", 1 of them by the nearest" in said) == taken
+    (kernel,) = json.loads(command(tmp_path, "inspect", "p.motet", "--schedules", "--json").stdout)["kernels"]
+    assert kernel.get("origin", "").endswith(f", found for extents {extents}") == taken
+    found = kernel["schedule"]
+    assert (found.get("tile_rows") == 3 or found["class"] == "nest") == taken
+    assert not taken or found["class"] == "nest" or found["b_mode"] == ("packed" if constant else "scratch")
+    rng = np.random.default_rng(0)
+    a, c = rng.standard_normal((rows, 40), np.float32), rng.standard_normal(64, np.float32)
+    b = np.ones((40, 64), np.float32) if constant else rng.standard_normal((40, 64), np.float32)
+    with motet.load(tmp_path / "p.motet") as session:
+        got = session(*((c, a) if constant else (c, a, b)))
+    np.testing.assert_allclose(got, np.maximum(a.astype(np.float64) @ b + c, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_unknown_kernels_are_one_warning(tmp_path: Path) -> None:

@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 SCHEDULES = "schedules.json"
 VERSION = 1
+FOR_EXTENTS = ", found for extents "  # in the origin of a schedule of another kernel
+_NEAR = 1.0  # distance of extents: that of one however large, or of two that are twice as large
 
 
 class ScheduledKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The schedule of one kernel for one target (`family:target`); `names` and `about` are informative. `origin` is the
-    record of a database that the schedule was taken from, "" for others."""
+    record of a database that the schedule was taken from, "" for others; `form` and `extents` are that record's."""
 
     kernel: str
     target: str
@@ -39,6 +41,8 @@ class ScheduledKernel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     names: list[str] = []
     about: str = ""
     origin: str = ""
+    form: str = ""
+    extents: list[int] = []
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +65,12 @@ class GivenSchedules:
         """The schedule given for the kernel with key `kernel`, or for the program's kernel `name`, and `target`."""
         return self.kernels.get((name, target)) or self.kernels.get((kernel, target))
 
+    def near(self, form: str, extents: Sequence[int], target: str) -> list[ScheduledKernel]:
+        """The records of kernels of this form whose extents are near, the nearest first."""
+        found = [each for each in self.kernels.values() if each.form == form != "" and each.target == target]
+        near = [each for each in found if distance(each.extents, extents) <= _NEAR]
+        return sorted(near, key=lambda each: distance(each.extents, extents))
+
     def unknown(self, present: Sequence[ScheduledKernel]) -> list[str]:
         """The given kernels that `present` has for no target, or not for a target that it has; a database has kernels
         of other programs, too."""
@@ -68,6 +78,13 @@ class GivenSchedules:
         known = {(name, each.target) for each in present for name in (each.kernel, *each.names)}
         return [name for (name, target), each in self.kernels.items()
                 if target in targets and (name, target) not in known and not each.origin]
+
+
+def distance(a: Sequence[int], b: Sequence[int]) -> float:
+    """How far extents are from others: the sum of their relative differences, infinite for other numbers of them."""
+    if len(a) != len(b):
+        return float("inf")
+    return sum(abs(x - y) / max(1, x, y) for x, y in zip(a, b, strict=True))
 
 
 NO_SCHEDULES = GivenSchedules({})

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from motet.artifact.kernel_schedules import schedules_of
 from motet.compiler import service
+from motet.compiler.kernels.kernel_facts import dtype_of, extents_of, form_of
 from motet.compiler.kernels.schedule import KernelSchedule, encode_schedule
 from motet.errors import MotetError, OptionError, WrongResults
 from motet.lab.counters import callgrind, energy, gpu_resources, perf_events
-from motet.lab.kernel_facts import dtype_of, extents_of, form_of
 from motet.lab.limits import MARGIN, DeviceLimits, limits_of
 from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples, measuring, seconds_of
 from motet.lab.subject import KernelSubject, compile_with, device_info, expect_legal, open_program, subject_of

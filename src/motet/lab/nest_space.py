@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from motet.compiler.kernels.kernel import ITEM_BITS
+from motet.compiler.kernels.kernel_facts import dtype_of
 from motet.compiler.kernels.loop_names import loop_names, main_stage, stage_name
 from motet.compiler.kernels.schedule import KernelSchedule, NestSchedule
 from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import OptionError, ScheduleError
-from motet.lab.kernel_facts import dtype_of
 from motet.lab.space import Point, ScheduleSpace, SpaceParameter
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ def best_schedules(path: str | Path) -> bytes:
         if record.motet != VERSION:
             away[f"by Motet {record.motet}"] = away.get(f"by Motet {record.motet}", 0) + 1
         kernels.append(ScheduledKernel(
-            record.kernel, record.target, record.schedule, [], record.about, origin=_origin(path, record)
+            record.kernel, record.target, record.schedule, [], record.about, _origin(path, record),
+            record.form, record.extents,
         ))
     for where, count in away.items():
         _log.warning("%s: the best records of %d kernels were measured %s, not here; motet lab explore measures again",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from motet.artifact.kernel_schedules import distance
 from motet.decoding import decode_json
 from motet.errors import OptionError
 from motet.records.record import Record, merged
@@ -160,7 +161,7 @@ class Database:
         for record in self.query(form=form, target=target):
             if record.seconds is not None and record.trusted:
                 best.setdefault((record.kernel, record.machine), record)
-        return sorted(best.values(), key=lambda record: _distance(record.extents, extents))[:most]
+        return sorted(best.values(), key=lambda record: distance(record.extents, extents))[:most]
 
     def export(self, path: str | Path) -> int:
         """Write all records as lines of JSON, and return how many."""
@@ -174,12 +175,6 @@ class Database:
 def _rank(record: Record, machine: str) -> tuple[bool, bool, bool, float]:
     assert record.seconds is not None
     return not record.trusted, record.machine != machine, record.motet != VERSION, record.seconds
-
-
-def _distance(a: Sequence[int], b: Sequence[int]) -> float:
-    if len(a) != len(b):
-        return float("inf")
-    return sum(abs(x - y) / max(1, x, y) for x, y in zip(a, b, strict=True))
 
 
 def read_lines(path: str | Path) -> list[Record]:

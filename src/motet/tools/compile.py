@@ -154,17 +154,19 @@ def _report(artifact: Artifact, path: Path) -> None:
 
 def _records(artifact: Artifact, file: str) -> str:
     """A line that says which kernels got the schedule of a record; "" for a file of schedules."""
-    from motet.artifact.kernel_schedules import schedules_of
+    from motet.artifact.kernel_schedules import FOR_EXTENTS, schedules_of
     from motet.records.database import is_database
 
     if not is_database(file):
         return ""
     every = schedules_of(artifact)
     names = list(dict.fromkeys(name for each in every if each.origin for name in each.names))
+    near = {name for each in every if FOR_EXTENTS in each.origin for name in each.names}
     count = len({name for each in every for name in each.names})
     more = f", … ({len(names) - _NAMES} more)" if len(names) > _NAMES else ""
     listed = f": {', '.join(names[:_NAMES])}{more}; motet inspect --schedules shows them" if names else ""
-    return f"{file}: records for {len(names)} of {count} kernels{listed}\n"
+    told = f", {len(near)} of them by the nearest record of their operators" if near else ""
+    return f"{file}: records for {len(names)} of {count} kernels{told}{listed}\n"
 
 
 def _with_reports(

@@ -95,7 +95,7 @@ def build_variant(
     infos = _kernel_infos(kernels, compiled, functions)
     codes = {name: entry.code for name, entry in compiled.items()}
     about = {info.name: info.source for info in infos}
-    add_schedules(output.members, scheduled_kernels(codes, target, about, options.choice.schedules))
+    add_schedules(output.members, scheduled_kernels(codes, target, about))
     found: Candidates = {}
     if options.candidates:
         for name, known in shapes.items():

@@ -32,7 +32,8 @@ class KernelCode:
     of its checks, and the last buffer, after the workspaces, is its status: words, zero before the call, to which a
     task whose check fails writes the check's number, from 1, and the index and extent that it compared (extent -1:
     neither). `schedule` is the schedule of the kernel with the key `key` (`key_of`), if its class has schedules.
-    `parts` are further modules of LLVM IR, which `llvm` declares functions of.
+    `origin` is the record that it was taken
+    from, if any. `parts` are further modules of LLVM IR, which `llvm` declares functions of.
     """
 
     kind: str
@@ -48,3 +49,4 @@ class KernelCode:
     key: str = ""
     parts: tuple[str, ...] = ()
     schedule: KernelSchedule | None = None
+    origin: str = ""

@@ -218,8 +218,8 @@ class _Exploration:
 
 def _starting_points(subject: KernelSubject, database: Database) -> list[KernelSchedule]:
     """Schedules of this kernel on other machines, and of kernels that differ in their extents."""
+    from motet.compiler.kernels.kernel_facts import extents_of, form_of
     from motet.compiler.kernels.schedule import decode_schedule
-    from motet.lab.kernel_facts import extents_of, form_of
 
     near = database.near(form_of(subject.kernel), subject.listed.target, extents_of(subject.kernel), 4)
     found: list[KernelSchedule] = []

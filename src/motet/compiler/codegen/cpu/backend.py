@@ -50,13 +50,14 @@ class CpuBackend(PlainBackend):
     def generate(self, kernel: Kernel) -> KernelCode | None:
         target = self.target
         own = own_target(kernel, target)
-        given = schedule_for(
-            self.choice.schedules, key_of(kernel), kernel.name, (target, own),
+        given, origin = schedule_for(
+            self.choice.schedules, kernel, key_of(kernel), (target, own),
             lambda schedule: check(schedule, kernel, target),
-        ) if self.choice.schedules.kernels else None
+        )
         if given is None and (given := schedule_written_for(kernel)) is not None:
             refuse_illegal(kernel, check(given, kernel, target), target_name(target))
-        return generate(kernel, target, given)
+        code = generate(kernel, target, given)
+        return None if code is None else replace(code, origin=origin)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         from motet.compiler.codegen.cpu.ext.whole_operations import emit_whole

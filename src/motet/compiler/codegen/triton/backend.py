@@ -106,13 +106,13 @@ class TritonBackend:
             self._fail(kernel.name, str(reason))
         self._check_doubles(kernel.name, code)
         key = key_of(kernel, self.target.precision)
-        given = schedule_for(
-            self.choice.schedules, key, kernel.name, (self.target,), lambda schedule: check(schedule, code)
+        given, origin = schedule_for(
+            self.choice.schedules, kernel, key, (self.target,), lambda schedule: check(schedule, code)
         )
         if given is None and (given := launches_written_for(kernel, self.target.family, choices_of(code))) is not None:
             refuse_illegal(kernel, check(given, code), target_name(self.target))
         taken = with_schedule(code, given) if isinstance(given, LaunchesSchedule) else code
-        return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs))
+        return replace(taken, key=key, schedule=schedule_of(code.programs, taken.programs), origin=origin)
 
     def generic(self, function: ir.Operation, name: str, reason: str) -> Compiled:
         """Compile launches kept as written, operations on whole tensors, and kernels that can be read with gathers.
