@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.compiler.kernels.linalg_texts import MAXIMUM, kernel_of
 
+from motet.compiler.codegen.cpu.select import check
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.nest_legality import nest_reasons
 from motet.compiler.kernels.schedule import NestCopy
@@ -16,6 +17,7 @@ from motet.compiler.targets.cpu import RISCV64, X86_64_V3, X86_64_V4, CpuTarget
 from motet.errors import OptionError, ScheduleError
 from motet.lab.language import Cursor, LoopSchedule, parse_schedule, schedule, schedule_mapping
 from motet.lab.language.library import conv, gemm, reduction, register_tile, rows
+from motet.lab.subject import open_program, subject_of
 
 SIZES = {"i": 48, "j": 64, "k": 80}
 Step = Callable[[LoopSchedule, Cursor, Cursor, Cursor], object]
@@ -112,6 +114,38 @@ def test_illegal_steps_change_nothing(step: Step, says: str, product: Kernel) ->
     assert s.data() == before
 
 
+def _tile(s: LoopSchedule, i: int, j: int) -> tuple[Cursor, Cursor]:
+    first, second, _ = s.loops()
+    ii, jj = s.tile({first: i, second: j})
+    return ii, jj
+
+
+def test_more_sums_than_registers_are_refused_at_the_step(product: Kernel) -> None:
+    s = schedule(product, X86_64_V3)
+    ii, jj = _tile(s, 4, 64)
+    s.unroll(ii)
+    with pytest.raises(ScheduleError, match=r"illegal for x86-64-v3; expected at most 16 sums, .* register, not 32"):
+        s.vectorize(jj)
+    other = schedule(product, X86_64_V4)
+    ii, jj = _tile(other, 4, 64)
+    other.unroll(ii)
+    other.vectorize(jj)
+    assert not check(other.data(), product, X86_64_V4)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_sums_that_are_rounded_on_the_way_are_refused_before_compiling(dtype: str) -> None:
+    """As soon as no step follows that could keep them in registers."""
+    kernel = subject_of(open_program(f"matmul:48x64x80x{dtype}", "host{cpu=x86-64-v3}")).kernel
+    s = schedule(kernel, X86_64_V3)
+    ii, jj = _tile(s, 2, 16)
+    s.unroll(ii)
+    with pytest.raises(ScheduleError, match=f"sums of {dtype} are rounded outside of registers"):
+        s.data()
+    s.vectorize(jj)
+    assert not check(s.data(), kernel, X86_64_V3)
+
+
 FORMS = ["i,k ; k,j -> i,j", "k,i ; j,k -> j,i", "b,i,k ; b,k,j -> b,i,j", "i,k ; j,k -> i,j"]
 IMAGES = ["b,2*h+r,w+s,c ; r,s,c,f -> b,h,w,f", "b,c,h+r,w+s ; f,c,r,s -> b,f,h,w", "h+r,c ; r,c -> h,c"]
 
@@ -125,7 +159,7 @@ def test_the_library_is_legal_for_any_extents(target: CpuTarget, seed: int) -> N
     for forms, make in ((FORMS, gemm), (IMAGES, conv)):
         for form in forms:
             kernel = kernel_of(form, sizes)
-            s = schedule(kernel)
+            s = schedule(kernel, target)
             try:
                 make(s, target)
             except ScheduleError as error:

@@ -5,7 +5,8 @@
     ii, jj = s.tile({i: 4, j: 32})              i, j, k, i#4, j#32
     s.unroll(ii); s.vectorize(jj); s.parallelize(i); s.pack("B", k)
 
-A cursor refers to its loop after any later step. A step that is not legal raises ScheduleError and changes nothing.
+A cursor refers to its loop after any later step. A step that is not legal raises ScheduleError and changes nothing;
+`schedule(kernel, target)` checks for the registers of a CPU level, too.
 Source of the idea: Exo 2's cursors, and libraries of schedules as functions over primitives.
 """
 
@@ -19,10 +20,12 @@ from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.loop_names import loop_names, main_stage, stage_name
 from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.nest_dependences import dependences
+from motet.compiler.kernels.nested_stage import NestReason
 from motet.compiler.kernels.schedule import Nest, NestFusion, NestLoop, NestSchedule, StageNest
 from motet.compiler.schedule_text.default_nests import default_nest
 from motet.compiler.schedule_text.formatting import format_schedule
 from motet.compiler.schedule_text.parsing import check_schedule, with_microkernels
+from motet.compiler.targets.cpu import CpuTarget
 from motet.errors import OptionError, ScheduleError
 from motet.lab.language.nest_tree import (
     CopyNode,
@@ -56,11 +59,11 @@ class LoopSchedule:
     """A schedule of `kernel` that primitives change. It begins with plain loops of the main stage, `main`, and nests by
     default of the other stages."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, target: CpuTarget | None = None) -> None:
         main = main_stage(kernel)
         if main is None:
             raise OptionError(f"schedule: kernel {kernel.name} has no loops")
-        self.kernel = kernel
+        self.kernel, self.target = kernel, target
         self.main = main
         self._keys = count()
         self._microkernels: dict[str, Microkernel] = {}
@@ -70,8 +73,11 @@ class LoopSchedule:
     # -- reading ---------------------------------------------------------------
 
     def data(self) -> NestSchedule:
-        """The schedule as the compiler takes it."""
-        return self._data(self._state)
+        """The schedule as the compiler takes it. Raises ScheduleError for one that the target has no code for, which
+        further steps could have made legal."""
+        made = self._data(self._state)
+        self._expect_code(made, complete=True)
+        return made
 
     def text(self) -> str:
         """The schedule in the declarative form."""
@@ -265,8 +271,20 @@ class LoopSchedule:
 
     def _set(self, state: _StageTrees) -> None:
         """Takes `state` if it is legal. Raises ScheduleError if not."""
-        check_schedule(self._data(state), self.kernel)
+        made = self._data(state)
+        check_schedule(made, self.kernel)
+        self._expect_code(made, complete=False)
         self._state = state
+
+    def _expect_code(self, made: NestSchedule, complete: bool) -> None:
+        """Raises ScheduleError for the first reason why the target has no code for `made`."""
+        from motet.compiler.codegen.cpu.nest.legality import check
+
+        if self.target is None:
+            return
+        for reason in check(self.kernel, made, self.target, complete):
+            why = reason.why if isinstance(reason, NestReason) else f"illegal for {self.target.name}"
+            raise ScheduleError(reason.field, f"{reason.value}", why, reason.allowed)
 
     def _data(self, state: _StageTrees) -> NestSchedule:
         fused = [
@@ -277,9 +295,10 @@ class LoopSchedule:
         return with_microkernels(found, list(self._microkernels.values()))
 
 
-def schedule(kernel: Kernel) -> LoopSchedule:
-    """A schedule of `kernel` to be changed by primitives. Raises OptionError for a kernel without loops."""
-    return LoopSchedule(kernel)
+def schedule(kernel: Kernel, target: CpuTarget | None = None) -> LoopSchedule:
+    """A schedule of `kernel` to be changed by primitives, each checked for `target`, if given, a CPU level such as
+    `subject.program.target`. Raises OptionError for a kernel without loops."""
+    return LoopSchedule(kernel, target)
 
 
 def _plain_nest(kernel: Kernel, stage: int) -> Nest:

@@ -33,14 +33,15 @@ _LIMITS = NestLimits(copies=512, scratch=64 << 20)
 _MOST_CODE = 1 << 14  # operations of all copies
 
 
-def check(kernel: Kernel, schedule: NestSchedule, target: CpuTarget) -> list[Reason]:
-    """Why `schedule` is not legal for `kernel` on `target`; an empty list if it is."""
+def check(kernel: Kernel, schedule: NestSchedule, target: CpuTarget, complete: bool = True) -> list[Reason]:
+    """Why `schedule` is not legal for `kernel` on `target`; an empty list if it is. Loops of a schedule that is not
+    `complete` may become copies or vectors, which keep sums in registers."""
     if reasons := nest_reasons(kernel, schedule, _LIMITS):
         return list(reasons)
     names = loop_names(kernel)
     for position, each in enumerate(schedule.nests):
         place = f"nests[{position}]"
-        check_nest = _NestCheck(kernel, each.stage, names, target, place, tuple(schedule.microkernels))
+        check_nest = _NestCheck(kernel, each.stage, names, target, place, tuple(schedule.microkernels), complete)
         if found := check_nest.reasons(each.nest):
             return found
     return list(_fused(kernel, schedule, names, target))
@@ -77,6 +78,7 @@ class _NestCheck:
     target: CpuTarget
     place: str
     microkernels: tuple[Microkernel, ...] = ()
+    complete: bool = True
 
     @property
     def stage(self) -> Stage:
@@ -191,7 +193,7 @@ class _NestCheck:
             found.dtype for found, output in zip(plan.reductions, self.stage.outputs, strict=False)
             if found.accumulator != found.dtype and output.value not in buffered
         ]
-        if plan.partial and short:
+        if self.complete and plan.partial and short:
             name = self.dims[plan.partial[0]]
             text = f"loops of {name} inside all others that are not copies or vectors"
             yield Reason(field, name, f"{text}, or a buffer: sums of {short[0]} are rounded outside of registers")
