@@ -93,6 +93,20 @@ def test_a_sequence_is_a_schedule(steps: str, wanted: str, extents: tuple[int, i
     assert error < 1e-4
 
 
+def test_a_module_of_sequences_next_to_that_of_the_program_is_followed() -> None:
+    text = program(match() + tile([4, 16]) + VECTORS, nested=True).replace("\nmodule", "\n}\nmodule", 1)
+    text = f"module @program {{{text.removeprefix('module attributes {transform.with_named_sequence} {')}"
+    text = text.rstrip().removesuffix("}")
+    schedule, error = run(text)
+    assert " ".join(labels(schedule)) == "i j k i#4* j#16~" and error < 1e-4
+
+
+def test_a_sequence_of_another_name_is_refused_with_the_name_that_is_followed() -> None:
+    says = r"named_sequence: 0 sequences @__transform_main; expected one, with the steps of @mine"
+    with pytest.raises(CompileError, match=says):
+        motet.compile(program(match()).replace("__transform_main", "mine"), devices="host{cpu=x86-64-v3}")
+
+
 REFUSED = [
     (match() + f"%p = transform.structured.pad %m {{padding_values = [0.0 : f32]}} : ({ANY}) -> {ANY}", None),
     (match() + tile([4]) + "transform.print %t : " + ANY, "transform.print: it is no primitive of schedules; "),

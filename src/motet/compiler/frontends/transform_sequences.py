@@ -79,20 +79,24 @@ class _Handle:
 
 
 def apply_sequences(module: ir.Module) -> None:
-    """Replaces the sequence `@__transform_main` of `module`, also in a nested module of sequences alone, by attributes
-    of the operations that it matches. Raises CompileError for steps that are no primitives of schedules."""
+    """Replaces the sequence `@__transform_main` of `module`, also in a nested module of sequences alone, next to the
+    program or its module, by attributes of the operations that it matches. Raises CompileError for steps that are no
+    primitives of schedules."""
     sequences = [each for each in all_operations(module) if each.name == _SEQUENCE]
     if not sequences:
         return
-    entries = [each for each in sequences if ir.StringAttr(each.attributes["sym_name"]).value == _ENTRY]
+    names = [ir.StringAttr(each.attributes["sym_name"]).value for each in sequences]
+    entries = [each for each, name in zip(sequences, names, strict=True) if name == _ENTRY]
     if len(entries) != 1:
-        raise CompileError(f"{len(entries)} sequences @{_ENTRY}; expected one", locate(sequences[0].location))
+        raise CompileError(f"{_SEQUENCE}: {len(entries)} sequences @{_ENTRY}; expected one, with the steps of "
+                           f"@{', @'.join(names)}", locate(sequences[0].location))
     found = _Sequence(module).run(entries[0])
     for sequence in sequences:
         parent = sequence.parent
         sequence.erase()
         if parent is not None and parent != module.operation and not len(parent.regions[0].blocks[0].operations):
             parent.erase()
+    _unwrap(module)
     if _MARK in module.operation.attributes:
         del module.operation.attributes[_MARK]
     with module.context:
@@ -100,6 +104,18 @@ def apply_sequences(module: ir.Module) -> None:
             names = [ir.StringAttr.get(f"d{d}") for d in range(len(each.parallel))]
             each.operation.attributes[DIMS] = ir.ArrayAttr.get(names)
             each.operation.attributes[SCHEDULE] = ir.StringAttr.get(each.text())
+
+
+def _unwrap(module: ir.Module) -> None:
+    """Moves the content of a module that was next to the sequences' module, and is all of the program, to `module`."""
+    rest = list(module.body.operations)
+    if len(rest) == 1 and rest[0].operation.name == "builtin.module":
+        inner = rest[0].operation
+        for each in list(inner.regions[0].blocks[0].operations):
+            each.operation.move_before(inner)
+        for name in inner.attributes:
+            module.operation.attributes[name] = inner.attributes[name]
+        inner.erase()
 
 
 class _Sequence:
