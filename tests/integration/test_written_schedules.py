@@ -10,6 +10,7 @@ import pytest
 from tests.unit.compiler.building import build, kinds, random
 
 import motet
+from motet.artifact.kernel_schedules import schedules_of
 from motet.compiler.targets.cpu import X86_64_V3
 from motet.errors import CompileError
 
@@ -35,8 +36,9 @@ def product(attributes: str, m: int = 48, n: int = 64, k: int = 80) -> str:
     'loop.schedule = "{x: parallelize, y: , z: , x#4: unroll, y#32: vectorize, B: {pack: y}}"}',
     '{loop.dims = ["j", "i", "k"], loop.schedule = "{j: parallelize, i: , k: , j#3: unroll, i#16: vectorize}"}',
     '{loop.schedule = ["i", "j", {"k" = {unroll = 2 : i64}}, {"j#16" = {vectorize}}]}',
+    '{loop.schedule = {"j" = {"parallelize"}, i, "k", "i#2" = {unroll = 2 : i64}, "j#16" = {"vectorize"}}}',
     '{loop.schedule = "{}"}',
-], ids=["named", "swapped", "array", "default"])
+], ids=["named", "swapped", "array", "mapping", "default"])
 @pytest.mark.parametrize("extents", [(48, 64, 80), (7, 33, 5), (1, 97, 13)])
 def test_a_schedule_in_the_program_replaces_the_heuristic(attributes: str, extents: tuple[int, int, int]) -> None:
     text = product(attributes, *extents)
@@ -54,7 +56,8 @@ def test_a_schedule_in_the_program_replaces_the_heuristic(attributes: str, exten
     ('{loop.schedule = "{i: , j: }"}', "loop of k: no loop runs over it"),
     ('{loop.schedule = "{x: }"}', "loop of x: the stage has no dimension or value x"),
     ('{loop.schedule = "{i: "}', "expected YAML or JSON"),
-    ('{loop.schedule = {"i", "j"}}', "expected text, or an array of loops"),
+    ('{loop.schedule = {"i", "j"}}', "loop of k: no loop runs over it"),
+    ('{loop.schedule = {"k" = {"parallelize"}, "i", "j"}}', "parallelize of k: tasks would race"),
     ("{loop.schedule = 3 : i32}", "expected text, or an array of loops"),
     ('{loop.schedule = [{"i", "j"}]}', "expected one loop in each entry"),
     ('{loop.schedule = "{i: , j: , k: , i#8: unroll, j#64: vectorize}"}', "for host:x86-64-v3: .* at most 16 sums"),
@@ -89,6 +92,23 @@ def test_a_schedule_of_an_operation_that_is_replaced_is_refused(operation: str) 
     text = text.replace("T", "tensor<8x8xf32>")
     with pytest.raises(CompileError, match=r"test.mlir:2:8: loop.schedule: the compiler replaces this operation"):
         build(text, X86_64_V3)
+
+
+def test_loops_of_a_mapping_are_in_the_order_of_the_text() -> None:
+    """MLIR sorts the entries of a mapping by their names."""
+    mapping = """{
+      loop.dims = ["I", "J", "K"],
+      loop.schedule = {
+        "K", "J",
+          "I[0:32]" = {"J#16" = {"vectorize"}},
+          "I[32:]" = {"I#4" = {unroll}, "J#32" = {vectorize = unit}}
+      }
+    }"""
+    lines = "{K: , J: , 'I[0:32]': {'J#16': vectorize}, 'I[32:]': {'I#4': unroll, 'J#32': vectorize}}"
+    text = f'{{loop.dims = ["I", "J", "K"], loop.schedule = "{lines}"}}'
+    first, second = (schedules_of(motet.compile(product(each), devices="host{cpu=x86-64-v3}"))
+                     for each in (mapping, text))
+    assert first == second and "nest" in [each.schedule["class"] for each in first]
 
 
 def test_chains_keep_scheduled_operations() -> None:

@@ -208,6 +208,20 @@ def _affine_apply(source: Source, index: int) -> list[Edit]:
     return [Edit(source.tokens[written].start, last, f"affine_map<({names}) {body}>({all_values})")]
 
 
+def _schedule(source: Source, index: int) -> list[Edit]:
+    """`loop.schedule = {"i", "i#4" = {"unroll"}}` became text: MLIR's mappings do not keep the order of entries."""
+    if source.at(index + 1) != "=" or source.at(index + 2) != "{":
+        return []
+    last = source.group_end(index + 2)
+    words: list[str] = []
+    for i in range(index + 2, last):
+        text = source.at(i)
+        if ":" not in (text, source.at(i - 1)):  # the type of a number
+            words.append({"=": ":", "unit": "null"}.get(text, text))
+    text = " ".join(words).replace("\\", "\\\\").replace('"', '\\"')
+    return [Edit(source.tokens[index + 2].start, source.tokens[last - 1].end, f'"{text}"')]
+
+
 def _map_at(source: Source, index: int) -> int | None:
     """The token `(` that begins the affine map at `index`, or the map of the alias there."""
     if source.at(index).startswith("#"):
@@ -239,6 +253,7 @@ RULES: dict[str, Rule] = {
     "tensor.expand_shape": _expand_shape,
     "tensor.pack": _rename("linalg.pack"),
     "tensor.unpack": _rename("linalg.unpack"),
+    "loop.schedule": _schedule,
     "sdy.mesh": mesh,
     "sdy.sharding_constraint": constraint,
     "sdy.reshard": constraint,

@@ -3,7 +3,7 @@
     linalg.matmul {loop.dims = ["x", "y", "z"], loop.schedule = ["x", {"y" = {unroll = 4}}, "z"]}
     linalg.matmul {loop.schedule = "{x: parallelize, y: , z: unroll=4}"}
 
-A mapping of MLIR has no order, so that loops are an array, or text.
+A mapping of MLIR has no order, so that loops are an array, or text; `frontends/spellings.py` makes text of mappings.
 """
 
 from __future__ import annotations
