@@ -31,9 +31,9 @@ class KernelCode:
     result, as positions in `buffers`, that may share memory. If the kernel can fail at run time, `checks` are the texts
     of its checks, and the last buffer, after the workspaces, is its status: words, zero before the call, to which a
     task whose check fails writes the check's number, from 1, and the index and extent that it compared (extent -1:
-    neither). `schedule` is the schedule of the kernel with the key `key` (`key_of`), if its class has schedules.
-    `origin` is the record that it was taken
-    from, if any. `parts` are further modules of LLVM IR, which `llvm` declares functions of.
+    neither). `schedule` is the schedule of the kernel with the key `key` (`key_of`), if its class has schedules, and
+    `origin` the record that it was taken from, if any. `parts` are further modules of LLVM IR, which `llvm` declares
+    functions of.
     """
 
     kind: str
