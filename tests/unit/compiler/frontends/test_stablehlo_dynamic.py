@@ -80,6 +80,42 @@ func.func @spread(%x: tensor<?xf32>, %y: tensor<?x?xf32>) -> tensor<?x?xf32> {
 """
 
 
+_WINDOWS = """
+func.func @sum(%a: tensor<f32>, %b: tensor<f32>) -> tensor<f32> {
+  %0 = stablehlo.add %a, %b : tensor<f32>
+  return %0 : tensor<f32>
+}
+func.func @running(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %one = stablehlo.constant dense<1> : tensor<1xi32>
+  %none = stablehlo.constant dense<0> : tensor<1xi32>
+  %a = stablehlo.get_dimension_size %x, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %n = stablehlo.reshape %a : (tensor<i32>) -> tensor<1xi32>
+  %less = stablehlo.subtract %n, %one : tensor<1xi32>
+  %both = stablehlo.concatenate %less, %none, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %pad = stablehlo.reshape %both : (tensor<2xi32>) -> tensor<1x2xi32>
+  %y = stablehlo.custom_call @stablehlo.dynamic_reduce_window(%x, %zero, %n, %one, %one, %one, %pad)
+      {called_computations = [@sum]} : (tensor<?xf32>, tensor<f32>, tensor<1xi32>, tensor<1xi32>, tensor<1xi32>,
+      tensor<1xi32>, tensor<1x2xi32>) -> tensor<?xf32>
+  return %y : tensor<?xf32>
+}
+func.func @padded(%x: tensor<?x3xi8>, %low: tensor<?xf32>) -> tensor<?x?xi8> {
+  %seven = stablehlo.constant dense<7> : tensor<i8>
+  %high = stablehlo.constant dense<[1, -1]> : tensor<2xi32>
+  %inside = stablehlo.constant dense<[1, 0]> : tensor<2xi32>
+  %none = stablehlo.constant dense<0> : tensor<1xi32>
+  %two = stablehlo.constant dense<2> : tensor<i32>
+  %a = stablehlo.get_dimension_size %low, dim = 0 : (tensor<?xf32>) -> tensor<i32>
+  %b = stablehlo.subtract %a, %two : tensor<i32>
+  %c = stablehlo.reshape %b : (tensor<i32>) -> tensor<1xi32>
+  %both = stablehlo.concatenate %c, %none, dim = 0 : (tensor<1xi32>, tensor<1xi32>) -> tensor<2xi32>
+  %y = stablehlo.dynamic_pad %x, %seven, %both, %high, %inside
+      : (tensor<?x3xi8>, tensor<i8>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x?xi8>
+  return %y : tensor<?x?xi8>
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def session() -> Iterator[motet.Session]:
     with motet.load(motet.compile(_PROGRAM, format="stablehlo", cache=False)) as loaded:
@@ -105,6 +141,36 @@ def test_what_jax_writes_is_numpys(session: motet.Session, rows: int) -> None:
     np.testing.assert_array_equal(carried, order)
     line = numbers.standard_normal(8).astype(np.float32)
     np.testing.assert_array_equal(session["spread"](line, x), line * x)
+
+
+@pytest.fixture(scope="module")
+def windows() -> Iterator[motet.Session]:
+    with motet.load(motet.compile(_WINDOWS, format="stablehlo", cache=False)) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 17, 64])
+def test_windows_and_pads_of_computed_extents(windows: motet.Session, rows: int) -> None:
+    line = np.random.default_rng(rows).standard_normal(rows).astype(np.float32)
+    if rows:
+        np.testing.assert_allclose(windows["running"](line), np.cumsum(line), rtol=1e-5, atol=1e-5)
+    small = np.arange(3 * rows, dtype=np.int8).reshape(rows, 3)
+    apart = np.full((max(0, 2 * rows - 1), 3), 7, np.int8)
+    apart[::2] = small
+    for low in (-2, -1, 0, 5):  # columns lose their last element
+        whole = np.pad(apart, ((max(low, 0), 1), (0, 0)), constant_values=7)[max(-low, 0) :, :-1]
+        np.testing.assert_array_equal(windows["padded"](small, np.ones(low + 2, np.float32)), whole, strict=True)
+
+
+def test_functions_of_windows_are_no_entry_points(windows: motet.Session) -> None:
+    assert sorted(windows.functions) == ["padded", "running"]
+
+
+def test_strides_that_depend_on_extents_are_refused() -> None:
+    text = _WINDOWS.replace("%zero, %n, %one, %one,", "%zero, %n, %n, %one,")
+    said = "dynamic_reduce_window: the strides depend on symbolic extents; expected constants"
+    with pytest.raises(motet.CompileError, match=said):
+        motet.compile(text, format="stablehlo", cache=False)
 
 
 def test_total_order_needs_known_extents() -> None:

@@ -37,7 +37,7 @@ def _broadcast(op: ir.Operation) -> ir.Value:
         {} if not given.is_dynamic_dim(axis) and given.shape[axis] == 1 else {loop: 1}
         for axis, loop in enumerate(ir.DenseI64ArrayAttr(op.attributes["broadcast_dimensions"]))
     ]
-    sizes = [number_of(op, shape, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+    sizes = [number_of(shape, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
     return pointwise(kind, sizes, [WindowRead(source, axes)], lambda values, _: values[0])
 
 
@@ -67,7 +67,7 @@ def _gather(op: ir.Operation) -> ir.Value:
     kept = [axis for axis in range(rank) if axis not in (*collapsed, *batching)]
     batch = [axis for axis in range(kind.rank) if axis not in offsets]  # of the result
     places = [axis for axis in range(ir.RankedTensorType(starts.type).rank) if axis != vector]
-    lengths = [number_of(op, sizes, axis) for axis in range(rank)]
+    lengths = [number_of(sizes, axis) for axis in range(rank)]
     most = [on_indices("arith.subi", size_of(source, axis), lengths[axis]) for axis in range(rank)]
     extents = {loop: lengths[axis] for loop, axis in zip(offsets, kept, strict=True)}
     extents |= {loop: size_of(starts, axis) for loop, axis in zip(batch, places, strict=True)}

@@ -9,12 +9,14 @@ from __future__ import annotations
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
+from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.frontends.read_shardy import read_shardy
 from motet.compiler.frontends.stablehlo.collectives import read_collectives
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
 from motet.compiler.frontends.stablehlo.corrections import correct_stablehlo
-from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, extract_from_parts, write_dynamic_reshapes
+from motet.compiler.frontends.stablehlo.dynamic import compute_with_numbers, write_dynamic_reshapes
 from motet.compiler.frontends.stablehlo.dynamic_places import write_dynamic_places
+from motet.compiler.frontends.stablehlo.dynamic_windows import name_reducers, write_dynamic_windows
 from motet.compiler.frontends.stablehlo.fourier import write_transforms
 from motet.compiler.frontends.stablehlo.linear import read_library_calls, write_solves
 from motet.compiler.frontends.stablehlo.maps import spread_maps
@@ -25,6 +27,7 @@ from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import OF_EXTENTS, Program, show_unsigned, unsigned
+from motet.compiler.ir.sizes import extent_of
 from motet.compiler.ir.source_names import keep_operators
 from motet.compiler.passes.running import run_named, run_on_module
 from motet.errors import CompileError
@@ -68,6 +71,7 @@ def load_stablehlo(text: str, file: str) -> Program:
     program = Program(module, file=file, resources=data)
     try:
         with context, ir.Location.unknown():
+            name_reducers(module)
             without_sign = _unsigned(module)
             read_shardy(module)
             read_collectives(module)
@@ -92,9 +96,10 @@ def load_stablehlo(text: str, file: str) -> Program:
             flatten_scatters(module)
             order_sorts(module)
             _drop_barriers(module)
-            _concatenations(module)
+            write_dynamic_windows(module)
             write_dynamic_reshapes(module)
             write_dynamic_places(module)
+            _concatenations(module)
             _dimension_sizes(module)
             compute_with_numbers(module)
             _structured_control_flow(module)
@@ -102,8 +107,6 @@ def load_stablehlo(text: str, file: str) -> Program:
             fill_bodies(module)
             run_on_module(CropPads(), module)
             run_pipeline(module, _LOWER)
-            if extract_from_parts(module):
-                run_pipeline(module, "canonicalize,cse")
             _refuse_left_over(module)
             for function in public_functions(module):
                 show_unsigned(function, *without_sign[symbol_name(function)])
@@ -164,26 +167,11 @@ def _concatenations(module: ir.Module) -> None:
 def _dimension_sizes(module: ir.Module) -> None:
     """Rewrites `get_dimension_size` to tensor.dim, as a tensor of rank 0."""
     for op in find_operations(module, "stablehlo.get_dimension_size"):
-        at = ir.InsertionPoint(op)
-        axis = ir.IntegerAttr.get(ir.IndexType.get(), ir.IntegerAttr(op.attributes["dimension"]).value)
         kind = ir.RankedTensorType(op.results[0].type)
-
-        def create(
-            name: str,
-            result: ir.Type,
-            operands: list[ir.Value],
-            at: ir.InsertionPoint = at,
-            loc: ir.Location = op.location,
-            attributes: dict[str, ir.Attribute] | None = None,
-        ) -> ir.Value:
-            return ir.Operation.create(
-                name, results=[result], operands=operands, attributes=attributes or {}, loc=loc, ip=at
-            ).result
-
-        index = create("arith.constant", ir.IndexType.get(), [], attributes={"value": axis})
-        extent = create("tensor.dim", ir.IndexType.get(), [op.operands[0], index])
-        number = create("arith.index_cast", kind.element_type, [extent])
-        _replace(op, [create("tensor.from_elements", kind, [number])])
+        with op.location, ir.InsertionPoint(op):
+            extent = extent_of(op.operands[0], ir.IntegerAttr(op.attributes["dimension"]).value)
+            number = create("arith.index_cast", kind.element_type, [extent])
+            _replace(op, [create("tensor.from_elements", kind, [number])])
 
 
 def _assertions(module: ir.Module) -> None:

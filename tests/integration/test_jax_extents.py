@@ -1,0 +1,83 @@
+"""Functions of JAX exported with symbolic extents, compiled once, against JAX at many extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import motet
+
+jax: Any = pytest.importorskip("jax", reason="needs JAX: make frameworks")
+import jax.numpy as jnp  # noqa: E402
+from jax import export, lax  # noqa: E402
+
+_EXTENTS = (1, 2, 3, 5, 7, 8, 16, 17, 33)
+
+
+def pool(x: Any, window: Any, strides: Any, padding: Any, **dilations: Any) -> Any:
+    return lax.reduce_window(x, jnp.float32(-jnp.inf), lax.max, window, strides, padding, **dilations)
+
+
+def first_of_largest(x: Any, y: Any) -> Any:
+    def larger(a: Any, b: Any) -> Any:
+        return tuple(jnp.where(a[0] >= b[0], u, v) for u, v in zip(a, b, strict=True))
+
+    return lax.reduce_window((x, y), (jnp.float32(-jnp.inf), jnp.float32(-1)), larger, (3,), (2,), [(1, 1)])
+
+
+def check(function: Callable[..., Any], *shapes: str, dtype: str = "f4", values: Any = None) -> motet.Session:
+    """Compares at all extents; `values` makes an argument from a generator and its shape."""
+    scope = export.SymbolicScope()
+    given = [jax.ShapeDtypeStruct(export.symbolic_shape(shape, scope=scope), dtype) for shape in shapes]
+    text = export.export(jax.jit(function))(*given).mlir_module()
+    session = motet.load(motet.compile(text, format="stablehlo", cache=False))
+    for number, n in enumerate(_EXTENTS):
+        extents = {"n": n, "m": _EXTENTS[(2 * number + 4) % 9], "k": _EXTENTS[(4 * number + 2) % 9]}
+        generator = np.random.default_rng(number)
+        sizes = [tuple(int(eval(one, {}, extents)) for one in shape.split(",")) for shape in shapes]
+        arguments = [(values or _numbers)(generator, size).astype(dtype) for size in sizes]
+        expected = jax.tree.leaves(jax.jit(function)(*arguments))
+        got = session(*arguments)
+        for a, b in zip(got if isinstance(got, (list, tuple)) else [got], expected, strict=True):
+            assert a.shape == b.shape
+            np.testing.assert_allclose(np.asarray(a), np.asarray(b), 2e-4, 1e-4, err_msg=str(extents))
+    return session
+
+
+def _numbers(generator: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
+    return 4 * generator.standard_normal(size)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n", lambda x: jnp.cumsum(x)),
+    ("n, m", lambda x: lax.cumsum(x, 0, reverse=True)),
+    ("n, m", lambda x: lax.cummax(x, 1)),
+    ("n, m", lambda x: lax.cummin(x * 2, 0)),
+    ("n, 3", lambda x: lax.cumprod(x / 4, 0)),
+    ("n, m", lambda x: lax.cumlogsumexp(x, 1)),
+    ("n", lambda x: jax.grad(lambda y: (jnp.cumsum(y) ** 2).sum())(x)),
+    ("n", lambda x: lax.reduce_window(x, jnp.float32(0), lax.add, x.shape, (1,), "VALID")),
+    ("n, 9, 8, 3", lambda x: pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")),
+    ("2, n, m, 3", lambda x: pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")),
+    ("2, n, m, 3", lambda x: pool(x, (1, 2, 3, 1), (1, 1, 2, 1), "SAME", window_dilation=(1, 2, 1, 1))),
+    ("n, m", lambda x: pool(x, (2, 1), (1, 1), [(1, 2), (0, 0)], base_dilation=(2, 3))),
+])  # fmt: skip
+def test_windows(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)
+
+
+def test_windows_of_several_tensors() -> None:
+    check(first_of_largest, "n", "n")
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n, m", lambda x: lax.pad(x, jnp.float32(7), ((-1, 2, 0), (0, -1, 0)))),
+    ("n, m", lambda x: lax.pad(x, jnp.float32(7), ((1, 2, 1), (0, -1, 2)))),
+    ("n, m", lambda x: lax.pad(x, jnp.float32(7), ((x.shape[1], 2, 0), (0, x.shape[0], 0)))),
+    ("n, m", lambda x: lax.pad(x, jnp.float32(7), ((3 - x.shape[1], x.shape[1], 0), (0, 0, 0)))),
+])  # fmt: skip
+def test_pads(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)
