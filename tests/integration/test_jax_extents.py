@@ -15,10 +15,16 @@ import jax.numpy as jnp  # noqa: E402
 from jax import export, lax  # noqa: E402
 
 _EXTENTS = (1, 2, 3, 5, 7, 8, 16, 17, 33)
+_LAYOUT = ("NHWC", "HWIO", "NHWC")
+_FILTERS = np.random.default_rng(1).standard_normal((3, 3, 2, 4)).astype("f4")
 
 
 def pool(x: Any, window: Any, strides: Any, padding: Any, **dilations: Any) -> Any:
     return lax.reduce_window(x, jnp.float32(-jnp.inf), lax.max, window, strides, padding, **dilations)
+
+
+def convolve(x: Any, strides: Any, padding: Any, filters: Any = _FILTERS, **more: Any) -> Any:
+    return lax.conv_general_dilated(x, filters, strides, padding, dimension_numbers=_LAYOUT, **more)
 
 
 def first_of_largest(x: Any, y: Any) -> Any:
@@ -81,3 +87,32 @@ def test_windows_of_several_tensors() -> None:
 ])  # fmt: skip
 def test_pads(shape: str, function: Callable[..., Any]) -> None:
     check(function, shape)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n, 8, 9, 2", lambda x: convolve(x, (1, 1), "SAME")),
+    ("n, m, m, 2", lambda x: convolve(x, (2, 2), "SAME")),
+    ("1, n+2, m+2, 2", lambda x: convolve(x, (2, 1), "VALID")),
+    ("2, n+2, m+4, 2", lambda x: convolve(x, (1, 1), [(1, 2), (3, 0)], rhs_dilation=(1, 2))),
+    ("2, n, m, 2", lambda x: convolve(x, (1, 1), [(1, 2), (2, 1)], lhs_dilation=(2, 3))),
+    ("1, n+2, m+1, 2", lambda x: convolve(x, (1, 1), [(-1, 2), (2, -1)])),
+    ("n, m, m, 2", lambda x: convolve(x, (1, 2), "SAME", _FILTERS[:, :, :1], feature_group_count=2)),
+    ("2*n, m, m, 2", lambda x: convolve(x, (1, 1), "SAME", batch_group_count=2)),
+    ("2, n, m, 2", lambda x: lax.conv_transpose(x, _FILTERS, (2, 2), "SAME", dimension_numbers=_LAYOUT)),
+    ("n, 2, m, m", lambda x: lax.conv_general_dilated(x, _FILTERS.transpose(3, 2, 0, 1), (2, 2), "SAME")),
+    ("n, m, m, 2", lambda x: convolve(x * (1 + 2j), (1, 1), "SAME", _FILTERS * (1 - 1j))),
+    ("n, m, m, 2", lambda x: jax.grad(lambda y: (convolve(y, (1, 1), "SAME") ** 2).sum())(x)),
+    ("n, m, m, 2", lambda x: jax.grad(lambda k: convolve(x, (1, 1), "SAME", k).mean())(jnp.asarray(_FILTERS))),
+])  # fmt: skip
+def test_convolutions(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)
+
+
+def test_filters_of_dynamic_extents() -> None:
+    check(lambda x, k: convolve(x, (1, 1), [(3, 3), (40, 40)], k), "2, n, m, 2", "3, k, 2, 4")
+
+
+@pytest.mark.parametrize(("dtype", "wide"), [("int8", "int32"), ("uint8", "uint32"), ("bfloat16", "float32")])
+def test_convolutions_in_a_wider_type(dtype: str, wide: str) -> None:
+    filters = np.arange(18).reshape(3, 3, 2, 1).astype(dtype)
+    check(lambda x: convolve(x, (1, 1), "SAME", filters, preferred_element_type=wide), "n, m, m, 2", dtype=dtype)

@@ -113,6 +113,12 @@ func.func @padded(%x: tensor<?x3xi8>, %low: tensor<?xf32>) -> tensor<?x?xi8> {
       : (tensor<?x3xi8>, tensor<i8>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x?xi8>
   return %y : tensor<?x?xi8>
 }
+func.func @turned_filters(%x: tensor<?x?x2xf32>, %f: tensor<3x2x4xf32>) -> tensor<?x?x4xf32> {
+  %y = stablehlo.convolution(%x, %f) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
+      window = {pad = [[1, 1]], reverse = [true]} {feature_group_count = 1 : i64, batch_group_count = 1 : i64}
+      : (tensor<?x?x2xf32>, tensor<3x2x4xf32>) -> tensor<?x?x4xf32>
+  return %y : tensor<?x?x4xf32>
+}
 """
 
 
@@ -163,7 +169,16 @@ def test_windows_and_pads_of_computed_extents(windows: motet.Session, rows: int)
 
 
 def test_functions_of_windows_are_no_entry_points(windows: motet.Session) -> None:
-    assert sorted(windows.functions) == ["padded", "running"]
+    assert sorted(windows.functions) == ["padded", "running", "turned_filters"]
+
+
+def test_reversed_filters(windows: motet.Session) -> None:
+    numbers = np.random.default_rng(0)
+    x, filters = numbers.standard_normal((2, 7, 2)), numbers.standard_normal((3, 2, 4))
+    padded = np.pad(x, ((0, 0), (1, 1), (0, 0)))
+    expected = sum(padded[:, k : k + 7] @ filters[2 - k] for k in range(3))
+    got = windows["turned_filters"](x.astype(np.float32), filters.astype(np.float32))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_strides_that_depend_on_extents_are_refused() -> None:

@@ -3,21 +3,23 @@
     stablehlo.dynamic_pad %x, %v, %low, %high, %k  →  tensor.insert_slice into %v; tensor.pad; tensor.extract_slice
     stablehlo.reduce_window %x, %v { … }           →  %w = linalg.generic { %padded[i · stride + k · dilation] }
                                                       stablehlo.reduce %w, %v across [k] { … }
+    stablehlo.convolution %x, %f                   →  linalg.generic { + %padded[i · stride + k · dilation, c] · %f[k] }
 
-JAX's custom call `stablehlo.dynamic_reduce_window` is the same with computed windows. An extent is an int if it is
-constant.
+`stablehlo.dynamic_conv` and JAX's custom call `stablehlo.dynamic_reduce_window` are the same with amounts of padding,
+and windows, that are computed. An extent is an int if it is constant.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.onnx.tensors import DYNAMIC, create
 from motet.compiler.frontends.stablehlo.dynamic import Extent, numbers_of
 from motet.compiler.frontends.stablehlo.writing import is_static
-from motet.compiler.frontends.torch.pointwise import Read, WindowRead, pointwise
+from motet.compiler.frontends.torch.pointwise import Read, WindowRead, merged, pointwise, split
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.loops import copy_body
@@ -239,7 +241,116 @@ def _reduce_window(op: ir.Operation) -> list[ir.Value]:
     return list(made.results)
 
 
+# -- convolutions ----------------------------------------------------------------------------------
+
+
+def _convolution(op: ir.Operation) -> list[ir.Value]:
+    kind = ir.RankedTensorType(op.results[0].type)
+    lhs, rhs, out = (
+        found.split(", ") for found in re.findall(r"\[([^\]]*)\]", str(op.attributes["dimension_numbers"]))
+    )
+    count = kind.rank - 2
+    strides, steps, dilations = (
+        {str(at): number for at, number in enumerate(_attribute(op, name, count))}
+        for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+    )
+    image, filters = (_in_type_of(op.results[0], value) for value in list(op.operands)[:2])
+    if turned := [rhs.index(str(at)) for at, on in enumerate(_attribute(op, "window_reversal", count, 0)) if on]:
+        dims = {"dimensions": ir.DenseI64ArrayAttr.get(turned)}
+        filters = create("stablehlo.reverse", filters.type, [filters], dims)
+    pads = numbers_of(op.operands[2]) if len(op.operands) == 3 else _attribute(op, "padding", 2 * count, 0)
+    low, high = ([pads[2 * int(name) + side] if name in strides else 0 for name in lhs] for side in range(2))
+    image = _padded(image, _zero(image), low, high, [steps.get(name, 1) for name in lhs])
+    for attribute, axis in (("feature_group_count", "f"), ("batch_group_count", "b")):
+        if (groups := ir.IntegerAttr(op.attributes[attribute]).value) > 1:
+            image, filters = _grouped(image, lhs, axis, groups), _grouped(filters, rhs, "o", groups)
+            out.insert(out.index("f"), "g")
+    made = _products((image, filters), (lhs, rhs, out), strides, dilations)
+    made = merged(made, out.index("g"), 2) if "g" in out else made
+    signed = ir.RankedTensorType(made.type).element_type == kind.element_type
+    return [made if signed else create("stablehlo.bitcast_convert", _with(made, kind.element_type), [made])]
+
+
+def _products(
+    operands: tuple[ir.Value, ir.Value], names: tuple[list[str], list[str], list[str]], strides: Mapping[str, int],
+    dilations: Mapping[str, int],
+) -> ir.Value:
+    """The sums of products, by one loop for each dimension of the result, then one for each of the filters' that is
+    summed over. `names` are StableHLO's of the dimensions of the image, the filters and the result; groups are `g`."""
+    lhs, rhs, out = names
+    own, window = (
+        dict(zip(labels, _extents(tensor), strict=True)) for labels, tensor in zip((lhs, rhs), operands, strict=True)
+    )
+    sizes = {"b": own["b"], "f": window["o"], "g": own.get("g", 1)} | {
+        name: _steps(own[name], _spread(window[name], dilations[name]), stride) for name, stride in strides.items()
+    }
+    loops = {name: at for at, name in enumerate([*out, *(f"k{name}" for name in strides), "i"])}
+    slid = {name: {loops[name]: stride, loops[f"k{name}"]: dilations[name]} for name, stride in strides.items()}
+    places = slid | {"b": {loops["b"]: 1}, "f": {loops["i"]: 1}, "g": {loops.get("g", 0): 1}}
+    inner = {name: {loops[f"k{name}"]: 1} for name in strides}
+    inner |= {"i": {loops["i"]: 1}, "o": {loops["f"]: 1}, "g": places["g"]}
+    extents = [sizes[name] for name in out]
+    result = _type(extents, operands[0])
+    begun = pointwise(result, _dynamic(extents), [Read(_zero(operands[0]), ())], lambda values, _: values[0])
+    reads = [
+        WindowRead(operands[0], [places[name] for name in lhs]), WindowRead(operands[1], [inner[name] for name in rhs]),
+        Read(begun, range(len(out))),
+    ]  # fmt: skip
+    maps = [ir.AffineMapAttr.get(ir.AffineMap.get(len(loops), 0, read.places())) for read in reads]
+    kinds = ["parallel"] * len(out) + ["reduction"] * (len(loops) - len(out))
+    made = ir.Operation.create(
+        "linalg.generic", results=[result], operands=[read.tensor for read in reads], regions=1,
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get(maps),
+            "iterator_types": ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
+        },
+    )  # fmt: skip
+    element = result.element_type
+    block = made.regions[0].blocks.append(*[element] * 3, arg_locs=[made.location] * 3)
+    family = _FAMILIES.get(type(element), "arith.{}f")
+    with ir.InsertionPoint(block):
+        a, b, total = block.arguments
+        term = create(family.format("mul"), element, [a, b])
+        ir.Operation.create("linalg.yield", operands=[create(family.format("add"), element, [total, term])])
+    return made.results[0]
+
+
+_FAMILIES = {ir.IntegerType: "arith.{}i", ir.ComplexType: "complex.{}"}
+
+
+def _zero(like: ir.Value) -> ir.Value:
+    element = ir.RankedTensorType(like.type).element_type
+    number = {ir.IntegerType: "0", ir.ComplexType: "(0.0, 0.0)"}.get(type(element), "0.0")
+    value = ir.Attribute.parse(f"dense<{number}> : tensor<{element}>")
+    return create("arith.constant", ir.RankedTensorType.get([], element), [], {"value": value})
+
+
+def _with(tensor: ir.Value, element: ir.Type) -> ir.RankedTensorType:
+    return ir.RankedTensorType.get(ir.RankedTensorType(tensor.type).shape, element)
+
+
+def _in_type_of(result: ir.Value, value: ir.Value) -> ir.Value:
+    """`value` in the element type of `result`, without sign."""
+    element = ir.RankedTensorType(result.type).element_type
+    if element != ir.RankedTensorType(value.type).element_type:
+        value = create("stablehlo.convert", _with(value, element), [value])
+    if isinstance(element, ir.IntegerType) and element.is_unsigned:
+        signless = ir.IntegerType.get_signless(element.width)
+        value = create("stablehlo.bitcast_convert", _with(value, signless), [value])
+    return value
+
+
+def _grouped(tensor: ir.Value, names: list[str], axis: str, groups: int) -> ir.Value:
+    """`tensor` with the dimension `axis` split into `g`, which is inserted into `names`, and what is in each group."""
+    at, extents = names.index(axis), _extents(tensor)
+    names.insert(at, "g")
+    extents[at : at + 1] = [groups, _on("arith.floordivsi", extents[at], groups)]
+    return split(tensor, _type(extents, tensor), at, 2, _dynamic(extents))
+
+
 _WRITTEN: Mapping[str, Callable[[ir.Operation], list[ir.Value]]] = {
     "stablehlo.pad": _pad, "stablehlo.dynamic_pad": _pad,
+    "stablehlo.convolution": _convolution, "stablehlo.dynamic_conv": _convolution,
     "stablehlo.reduce_window": _reduce_window, "stablehlo.custom_call": _reduce_window,
 }  # fmt: skip
