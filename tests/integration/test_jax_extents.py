@@ -116,3 +116,19 @@ def test_filters_of_dynamic_extents() -> None:
 def test_convolutions_in_a_wider_type(dtype: str, wide: str) -> None:
     filters = np.arange(18).reshape(3, 3, 2, 1).astype(dtype)
     check(lambda x: convolve(x, (1, 1), "SAME", filters, preferred_element_type=wide), "n, m, m, 2", dtype=dtype)
+
+
+def _with_ties(generator: np.random.Generator, size: tuple[int, ...]) -> np.ndarray:
+    return generator.choice([-np.inf, -2, -0.0, 0.0, 1, 3, np.nan], size)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n, m", lambda x: lax.top_k(x, 1)),
+    ("n, 2*m", lambda x: lax.top_k(x, x.shape[1] // 2)),
+    ("3, n, m", lambda x: lax.top_k((x * 2).astype("int32"), x.shape[2])),
+    ("n, m", lambda x: jnp.sort(x, 0, descending=True)),
+    ("n, m", lambda x: jnp.argsort(x, -1)),
+    ("n, m", lambda x: x[::-2, ::-1]),
+])  # fmt: skip
+def test_orders(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape, values=_with_ties)

@@ -188,10 +188,39 @@ def test_strides_that_depend_on_extents_are_refused() -> None:
         motet.compile(text, format="stablehlo", cache=False)
 
 
-def test_total_order_needs_known_extents() -> None:
-    text = _PROGRAM.replace("compare LT, %a, %b :", "compare LT, %a, %b, TOTALORDER :")
-    with pytest.raises(motet.CompileError, match=r"sort: it orders in total order, and a dimension has no static size"):
-        motet.compile(text, format="stablehlo", cache=False)
+_TOTAL = """
+func.func @compared(%x: tensor<?xf16>, %y: tensor<?xf16>) -> tensor<?xi1> {
+  %z = stablehlo.compare LT, %x, %y, TOTALORDER : (tensor<?xf16>, tensor<?xf16>) -> tensor<?xi1>
+  return %z : tensor<?xi1>
+}
+func.func @sorted(%x: tensor<?x2xf64>) -> tensor<?x2xf64> {
+  %y = "stablehlo.sort"(%x) <{dimension = 0 : i64}> ({
+  ^bb0(%a: tensor<f64>, %b: tensor<f64>):
+    %half = stablehlo.constant dense<0.5> : tensor<f64>
+    %c = stablehlo.multiply %a, %half : tensor<f64>
+    %d = stablehlo.multiply %b, %half : tensor<f64>
+    %less = stablehlo.compare GT, %c, %d, TOTALORDER : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  }) : (tensor<?x2xf64>) -> tensor<?x2xf64>
+  return %y : tensor<?x2xf64>
+}
+"""
+
+
+def test_total_order_is_that_of_the_bits() -> None:
+    ascending = np.array([-np.nan, -np.inf, -3, -6e-8, -0.0, 0.0, 6e-8, 1, np.inf, np.nan])
+    ascending[[0, -1]] = np.copysign(np.nan, [-1, 1])
+    with motet.load(motet.compile(_TOTAL, format="stablehlo", cache=False)) as session:
+        place = np.arange(100)
+        left, right = place // 10, place % 10
+        got = session["compared"](ascending.astype(np.float16)[left], ascending.astype(np.float16)[right])
+        np.testing.assert_array_equal(got, left < right)
+        for rows in (0, 1, 2, 3, 17, 33):
+            x = np.random.default_rng(rows).choice(ascending, (rows, 2))
+            bits = x.view(np.int64)
+            key = np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
+            expected = np.take_along_axis(x, np.argsort(key, 0)[::-1], 0)
+            np.testing.assert_array_equal(session["sorted"](x).view(np.int64), expected.view(np.int64))
 
 
 def test_a_dynamic_extent_is_not_stretched(session: motet.Session) -> None:

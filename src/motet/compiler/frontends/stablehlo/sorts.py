@@ -6,6 +6,8 @@
 Motet's `tm_tensor.sort` is stable, treats -0 and 0 as equal, and orders NaN after all numbers. JAX normalises the
 operands of its comparisons to this order; that is removed. Other functions of the operands become tensors to sort by.
 Floats in total order are sorted as integers.
+
+JAX's custom call `stablehlo.dynamic_top_k` becomes a descending sort and a slice.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import StablehloText, V
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -36,8 +38,44 @@ class _Comparison:
 
 def order_sorts(module: ir.Module) -> None:
     """Rewrites each `stablehlo.sort` in place. Raises CompileError for an order that is not a list of comparisons."""
+    for op in find_operations(module, "stablehlo.custom_call"):
+        if ir.StringAttr(op.attributes["call_target_name"]).value == "stablehlo.dynamic_top_k":
+            _sort_for_top(op)
     for op in find_operations(module, "stablehlo.sort"):
         _SortRewriter(op).write()
+
+
+def _sort_for_top(op: ir.Operation) -> None:
+    """Rewrites the first `%k` elements of a descending order, along the last dimension, and their indices."""
+    w = StablehloText(op)
+    x, k = w.operands
+    last = len(x.shape) - 1
+    shape = w.line(f"shape.shape_of {x.name} : {x.kind} -> tensor<{last + 1}xindex>", (last + 1,), "index")
+    places = replace(x, element="i32")
+    text = f"stablehlo.dynamic_iota {shape.name}, dim = {last} : ({shape.kind}) -> {places.kind}"
+    iota = w.line(text, x.shape, "i32")
+    one, total = tensor_type((), x.element), "" if "i" in x.element else ", TOTALORDER"
+    ordered = w.lines(
+        f'"stablehlo.sort"({x.name}, {iota.name}) <{{dimension = {last} : i64, is_stable = true}}> ({{\n'
+        f"^bb0(%a: {one}, %b: {one}, %c: tensor<i32>, %d: tensor<i32>):\n"
+        f"  %greater = stablehlo.compare GT, %a, %b{total} : ({one}, {one}) -> tensor<i1>\n"
+        f"  stablehlo.return %greater : tensor<i1>\n}}) : ({x.kind}, {iota.kind}) -> ({x.kind}, {iota.kind})",
+        [x, places],
+    )
+    kept = [
+        w.line(f"stablehlo.get_dimension_size {x.name}, dim = {axis} : ({x.kind}) -> tensor<i32>", (), "i32")
+        for axis in range(last)
+    ]
+    limits = w.concatenate([w.reshape(one, (1,)) for one in (*kept, w.convert(k, "i32"))], 0)
+    starts, steps = (w.constant(number, limits.shape, "i32") for number in (0, 1))
+    results: list[V] = []
+    for value, result in zip(ordered, op.results, strict=True):
+        made = replace(value, shape=tuple(ir.RankedTensorType(result.type).shape))
+        operands = [value, starts, limits, steps]
+        names, kinds = ", ".join(v.name for v in operands), ", ".join(v.kind for v in operands)
+        text = f"stablehlo.real_dynamic_slice {names} : ({kinds}) -> {made.kind}"
+        results.append(w.line(text, made.shape, made.element))
+    w.replace(results)
 
 
 class _SortRewriter:
@@ -161,7 +199,6 @@ class _SortRewriter:
             return self._tensor(plain), comparison.descending
         key = self._tensor(comparison.left)
         if comparison.total and element.startswith(("f", "bf")):
-            self._require_static("in total order")
             key = self._as_integers(key)
         return key, comparison.descending
 
@@ -175,26 +212,21 @@ class _SortRewriter:
         shape = self.w.operands[0].shape
         kind = ir.RankedTensorType(value.type)
         if op.name == "stablehlo.constant":
-            self._require_static("by a constant")
-            made = self.w.line(_text_of(op), (), str(kind.element_type))
-            return self.w.broadcast(made, shape, [])
+            number = op.attributes["value"].get_splat_value()
+            return self.w.like_shape(self.w.operands[0], number, str(kind.element_type))
         operands = [self._tensor(operand) for operand in op.operands]
         names, kinds = ", ".join(v.name for v in operands), ", ".join(v.kind for v in operands)
         said = ", ".join(f"{name} = {op.attributes[name]}" for name in op.attributes)
         result = replace(self.w.operands[0], element=str(kind.element_type))
         return self.w.line(f'"{op.name}"({names}) {{{said}}} : ({kinds}) -> {result.kind}', shape, result.element)
 
-    def _require_static(self, what: str) -> None:
-        if min(self.w.operands[0].shape) < 0:
-            raise self._refuse(f"it orders {what}, and a dimension has no static size")
-
     def _as_integers(self, key: V) -> V:
         """The bits of floats as signed integers in total order: all bits of negative ones except the sign are
         inverted."""
         width = int(key.element.removeprefix("b")[1:])
         bits = self.w.unary("bitcast_convert", key, f"i{width}")
-        sign = self.w.binary("shift_right_arithmetic", bits, self.w.constant(width - 1, bits.shape, bits.element))
-        other = self.w.binary("shift_right_logical", sign, self.w.constant(1, bits.shape, bits.element))
+        last, one = (self.w.like_shape(bits, f"{number} : i{width}", bits.element) for number in (width - 1, 1))
+        other = self.w.binary("shift_right_logical", self.w.binary("shift_right_arithmetic", bits, last), one)
         return self.w.binary("xor", bits, other)
 
 

@@ -83,6 +83,13 @@ class StablehloText:
         text = repr(number) if isinstance(number, float) else str(number)
         return self.line(f"stablehlo.constant dense<{text}> : {tensor_type(shape, element)}", shape, element)
 
+    def like_shape(self, a: V, number: ir.Attribute | str, element: str) -> V:
+        """A typed number, as a tensor of the shape of `a`, which may be dynamic."""
+        kind = tensor_type(a.shape, element)
+        return self.line(
+            f'"chlo.constant_like"({a.name}) <{{value = {number}}}> : ({a.kind}) -> {kind}', a.shape, element
+        )
+
     def iota(self, shape: Sequence[int], element: str, dimension: int) -> V:
         return self.line(f"stablehlo.iota dim = {dimension} : {tensor_type(shape, element)}", shape, element)
 
