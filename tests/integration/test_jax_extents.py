@@ -132,3 +132,12 @@ def _with_ties(generator: np.random.Generator, size: tuple[int, ...]) -> np.ndar
 ])  # fmt: skip
 def test_orders(shape: str, function: Callable[..., Any]) -> None:
     check(function, shape, values=_with_ties)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n, m", lambda x: lax.fori_loop(0, x.shape[0], lambda i, c: c + x[i], jnp.zeros(x.shape[1], "f4"))),
+    ("n", lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2 + 1, jnp.abs(x))),
+    ("n, m", lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: -y[::-1], x)),
+])  # fmt: skip
+def test_loops_and_branches(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)

@@ -90,6 +90,7 @@ def function_shapes(function: ir.Operation, kernels: Mapping[str, ir.Operation])
             continue
         kernel = kernels[callee(operation)]
         inner = Shapes(kernel)
+        inner.equalities += shapes.equalities
         for argument, operand in zip(kernel.regions[0].blocks[0].arguments, operation.operands, strict=True):
             inner.tensors[argument] = shapes.of(operand)
         returned = inner.results_of(kernel)

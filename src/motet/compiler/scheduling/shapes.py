@@ -10,6 +10,7 @@ from motet.artifact.schema import Expr, Symbol
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, reassociation
 from motet.compiler.ir.program import DIMS
+from motet.compiler.ir.source_names import source_name
 from motet.compiler.scheduling.carried import written_into
 from motet.errors import CompileError
 
@@ -195,8 +196,10 @@ class Shapes:
     def _read_work(self, operation: ir.Operation) -> None:
         """Records the extents of results: those of the destination, or of the type for other operations."""
         self._read_equalities(operation)
-        if operation.name == "scf.for":
+        if operation.name in ("scf.for", "scf.while"):
             self._read_loop(operation)
+        elif operation.name in ("scf.if", "scf.index_switch") and operation.results:
+            self._read_branches(operation)
         tensors = [result for result in operation.results if isinstance(result.type, ir.RankedTensorType)]
         for result in tensors:
             if result in self.tensors:
@@ -227,21 +230,48 @@ class Shapes:
     def _read_loop(self, loop: ir.Operation) -> None:
         """Records that a loop's results have the extents of its initial values, if each iteration yields the extents
         that it receives."""
-        body = loop.regions[0].blocks[0]
-        *operations, last = [entry.operation for entry in body.operations]
-        carried = list(zip(list(loop.operands)[3:], list(body.arguments)[1:], last.operands, loop.results, strict=True))
-        kept = [each for each in carried if each[0] in self.tensors]
+        blocks = [region.blocks[0] for region in loop.regions]
+        counted = loop.name == "scf.for"  # by three operands and an argument
+        begun, handed = list(loop.operands)[3 * counted :], list(blocks[0].arguments)[counted:]
+        kept = [number for number, value in enumerate(begun) if value in self.tensors]
         while kept:
-            tensors, numbers, equalities = dict(self.tensors), dict(self.numbers), list(self.equalities)
-            self.tensors.update((handed, self.tensors[begin]) for begin, handed, _, _ in kept)
-            for operation in operations:
-                self.note(operation)
-            same = [each for each in kept if self.tensors.get(each[2]) == self.tensors[each[0]]]
-            self.tensors, self.numbers, self.equalities = tensors, numbers, equalities
+            yielded = passed = self._yielded(blocks[0], {handed[at]: self.tensors[begun[at]] for at in kept})
+            if not counted:  # the condition passes its operands to the body, or to the results
+                given = zip(blocks[1].arguments, passed, strict=True)
+                yielded = self._yielded(blocks[1], {value: shape for value, shape in given if shape is not None})
+            same = [at for at in kept if self._is_equal(yielded[at], self.tensors[begun[at]])]
             if len(same) == len(kept):
-                break
+                for at, (result, shape) in enumerate(zip(loop.results, passed, strict=True)):
+                    if shape is not None and (at in kept or not counted):
+                        self.tensors[result] = shape
+                return
             kept = same
-        self.tensors.update((result, self.tensors[begin]) for begin, _, _, result in kept)
+
+    def _read_branches(self, operation: ir.Operation) -> None:
+        """Records the extents that all branches yield."""
+        yielded = [self._yielded(region.blocks[0], {}) for region in operation.regions if len(list(region.blocks))]
+        for result, shapes in zip(operation.results, zip(*yielded, strict=True), strict=True):
+            if shapes[0] is not None and all(self._is_equal(shape, shapes[0]) for shape in shapes):
+                self.tensors[result] = shapes[0]
+
+    def _is_equal(self, shape: tuple[Expr, ...] | None, other: tuple[Expr, ...]) -> bool:
+        """Whether extents are equal in every call, for example because they have one name in the source."""
+        if shape is None or len(shape) != len(other):
+            return False
+        named = [next((b for a, b in self.equalities if a == extent), extent) for extent in (*shape, *other)]
+        return named[: len(shape)] == named[len(shape) :]
+
+    def _yielded(self, block: ir.Block, known: dict[ir.Value, tuple[Expr, ...]]) -> list[tuple[Expr, ...] | None]:
+        """The extents of the tensors that a block passes on, given those of its arguments."""
+        *operations, last = [entry.operation for entry in block.operations]
+        tensors, numbers, equalities = dict(self.tensors), dict(self.numbers), list(self.equalities)
+        self.tensors.update(known)
+        for operation in operations:
+            self.note(operation)
+        passed = list(last.operands)[1 if last.name == "scf.condition" else 0 :]
+        found = [self.tensors.get(value) for value in passed]
+        self.tensors, self.numbers, self.equalities = tensors, numbers, equalities
+        return found
 
     def _read_slice(self, operation: ir.Operation, result: ir.Value, kind: ir.RankedTensorType) -> None:
         segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
@@ -313,9 +343,10 @@ class Shapes:
         if value not in self.tensors and ir.RankedTensorType(value.type).has_static_shape:
             return tuple(ir.RankedTensorType(value.type).shape)
         if value not in self.tensors:
+            named = "" if isinstance(value.owner, ir.Block) else f"{source_name(value.owner.operation)}: "
             raise CompileError(
-                f"a tensor of type {value.type} whose extents depend on data;"
-                " expected extents that follow from the inputs' shapes"
+                f"{named}a tensor of type {value.type} whose extents depend on data;"
+                " expected extents that follow from the inputs' shapes, equal in all branches and iterations"
             )
         return self.tensors[value]
 

@@ -1,4 +1,4 @@
-"""Loops whose number of turns a call decides, while the model declares how many slices their results have."""
+"""Loops whose number of turns a call decides, and branches, of tensors with dynamic extents."""
 
 from __future__ import annotations
 
@@ -75,3 +75,47 @@ def test_a_condition_of_constants_says_how_many_turns_there_are(most: int, steps
         last, every = session(x)
         np.testing.assert_array_equal(last, x * (steps + 1))
         np.testing.assert_array_equal(every, x * np.arange(2, steps + 2)[:, None, None].astype(np.float32))
+
+
+_BRANCHES = """<ir_version: 9, opset_import: ["": 18]>
+g (float[n,4] x, float[n,4] z, bool c, bool d) => (float[n,8] y, float[n] most, float[n,4] one) {
+    w = Constant <value_floats = [1.0, -2.0, 3.0, 0.5]> ()
+    y, most = If (c) <then_branch = first () => (float[n,8] a, float[n] b) {
+        r = Relu(x) a = Concat<axis = 1>(r, x) k = Constant <value_ints = [1]> () b = ReduceMax<keepdims = 0>(r, k) }
+      , else_branch = second () => (float[n,8] e, float[n] f) {
+        s = Shape(x) g = If (d) <then_branch = third () => (float[n,4] h) { h = Expand(w, s) }
+                              , else_branch = fourth () => (float[n,4] i) { i = Neg(z) }>
+        e = Concat<axis = 1>(x, g) k = Constant <value_ints = [1]> () f = ReduceSum<keepdims = 0>(g, k) }>
+    one = If (d) <then_branch = fifth () => (float[n,4] j) { j = Identity(x) }
+                , else_branch = sixth () => (float[n,4] k) { k = Identity(z) }>
+}"""
+
+
+def test_branches_with_a_dynamic_batch() -> None:
+    session = motet.load(motet.compile(onnx.parser.parse_model(_BRANCHES)))
+    weights = np.array([1, -2, 3, 0.5], np.float32)
+    for rows in (0, 1, 2, 3, 7, 17):
+        x, z = np.random.default_rng(rows).standard_normal((2, rows, 4)).astype(np.float32)
+        for first in (False, True):
+            for second in (False, True):
+                inner = np.broadcast_to(weights, x.shape) if second else -z
+                left, right = (np.maximum(x, 0), x) if first else (x, inner)
+                reduced = left.max(1) if first else inner.sum(1)
+                y, most, one = session(x, z, np.array(first), np.array(second))
+                np.testing.assert_array_equal(y, np.concatenate([left, right], 1))
+                np.testing.assert_allclose(most, reduced, 1e-5, 1e-6)
+                np.testing.assert_array_equal(one, x if second else z)
+
+
+@pytest.mark.parametrize(("branch", "said"), [
+    ("j = Concat<axis = 0>(x, x)", 'If ".*": a tensor of type .* whose extents depend on data; expected .* equal'),
+    ("j = Identity(t)", r"If of outer values with the extents \['m', 4\] and \['n', 4\] is not supported; expected"),
+])  # fmt: skip
+def test_branches_of_different_extents_name_the_node(branch: str, said: str) -> None:
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+g (float[n,4] x, float[n,4] z, float[m,4] t, bool d) => (float[k,4] one) {{
+    one = If (d) <then_branch = fifth () => (float[p,4] j) {{ {branch} }}
+                , else_branch = sixth () => (float[q,4] k) {{ k = Identity(z) }}>
+}}"""
+    with pytest.raises(CompileError, match=said):
+        motet.compile(onnx.parser.parse_model(text))

@@ -113,6 +113,23 @@ func.func @padded(%x: tensor<?x3xi8>, %low: tensor<?xf32>) -> tensor<?x?xi8> {
       : (tensor<?x3xi8>, tensor<i8>, tensor<2xi32>, tensor<2xi32>, tensor<2xi32>) -> tensor<?x?xi8>
   return %y : tensor<?x?xi8>
 }
+func.func @doubled(%x: tensor<?x3xf32>, %end: tensor<f32>) -> (tensor<?x3xf32>, tensor<i32>) {
+  %none = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %y:2 = stablehlo.while(%a = %x, %i = %none) : tensor<?x3xf32>, tensor<i32>
+  cond {
+    %sum = stablehlo.reduce(%a init: %zero) applies stablehlo.add across dimensions = [0, 1]
+        : (tensor<?x3xf32>, tensor<f32>) -> tensor<f32>
+    %less = stablehlo.compare LT, %sum, %end : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %less : tensor<i1>
+  } do {
+    %b = stablehlo.add %a, %a : tensor<?x3xf32>
+    %j = stablehlo.add %i, %one : tensor<i32>
+    stablehlo.return %b, %j : tensor<?x3xf32>, tensor<i32>
+  }
+  return %y#0, %y#1 : tensor<?x3xf32>, tensor<i32>
+}
 func.func @turned_filters(%x: tensor<?x?x2xf32>, %f: tensor<3x2x4xf32>) -> tensor<?x?x4xf32> {
   %y = stablehlo.convolution(%x, %f) dim_numbers = [b, 0, f]x[0, i, o]->[b, 0, f],
       window = {pad = [[1, 1]], reverse = [true]} {feature_group_count = 1 : i64, batch_group_count = 1 : i64}
@@ -169,7 +186,7 @@ def test_windows_and_pads_of_computed_extents(windows: motet.Session, rows: int)
 
 
 def test_functions_of_windows_are_no_entry_points(windows: motet.Session) -> None:
-    assert sorted(windows.functions) == ["padded", "running", "turned_filters"]
+    assert sorted(windows.functions) == ["doubled", "padded", "running", "turned_filters"]
 
 
 def test_reversed_filters(windows: motet.Session) -> None:
@@ -179,6 +196,15 @@ def test_reversed_filters(windows: motet.Session) -> None:
     expected = sum(padded[:, k : k + 7] @ filters[2 - k] for k in range(3))
     got = windows["turned_filters"](x.astype(np.float32), filters.astype(np.float32))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 17])
+def test_loops_carry_dynamic_extents(windows: motet.Session, rows: int) -> None:
+    x = np.ones((rows, 3), np.float32)
+    for end, iterations in ((0, 0), (3 * rows + 1, 1), (100 * rows, 6)):
+        doubled, count = windows["doubled"](x, np.array(end, np.float32))
+        assert count == iterations
+        np.testing.assert_array_equal(doubled, x * 2**iterations)
 
 
 def test_strides_that_depend_on_extents_are_refused() -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
 from motet.compiler.frontends.onnx.directed import forwards, is_directed
 from motet.compiler.frontends.onnx.evaluation import evaluate
+from motet.compiler.frontends.onnx.extents import symbolic_shapes
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused
@@ -36,11 +37,15 @@ def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     if any(inner.op_type not in ("Constant", "Identity") for branch in branches for inner in branch.node):
         return None
     values = [{n.output[0]: _constant_or_input(n, facts) for n in branch.node} for branch in branches]
+    extents = symbolic_shapes(facts.model)
     for results in zip(*(branch.output for branch in branches), strict=True):
         first, second = (_source(result.name, known) for result, known in zip(results, values, strict=True))
-        shapes = [facts.shapes.get(name) for name in (first, second)]
-        if shapes[0] is None or shapes[0] != shapes[1]:
-            return None
+        shapes = [extents.get(name) for name in (first, second)]
+        if shapes[0] is None or None in shapes[0] or shapes[0] != shapes[1]:
+            raise refused(
+                node, facts, f"of outer values with the extents {' and '.join(str(shape) for shape in shapes)}",
+                "values that both branches declare with the same extents, or a constant condition",
+            )
         chosen.append(w.add("Where", node.input[0], first, second))
     return w.done(chosen)
 
