@@ -119,3 +119,32 @@ g (float[n,4] x, float[n,4] z, float[m,4] t, bool d) => (float[k,4] one) {{
 }}"""
     with pytest.raises(CompileError, match=said):
         motet.compile(onnx.parser.parse_model(text))
+
+
+_UNTIL = """<ir_version: 9, opset_import: ["": 18]>
+g (float[n] x, float most, int64 turns, bool begins) => (float[n] y, float[k,n] rows, int64[k] numbers, float[n] z) {
+    y, rows, numbers = Loop ("", begins, x) <body = first (int64 i, bool going, float[n] v)
+        => (bool on, float[n] w, float[n] twice, int64 j) {
+            one = Constant <value_float = 1.0> () w = Add(v, one) s = ReduceSum<keepdims = 0>(w)
+            on = Less(s, most) twice = Add(w, w) j = Identity(i) }>
+    z = Loop (turns, begins, x) <body = second (int64 i, bool going, float[n] v) => (bool on, float[n] w) {
+            w = Add(v, v) s = ReduceSum<keepdims = 0>(w) on = Less(s, most) }>
+}"""
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 7, 17])
+def test_loops_that_a_condition_ends(extent: int) -> None:
+    session = motet.load(motet.compile(onnx.parser.parse_model(_UNTIL)))
+    x = np.arange(1, extent + 1, dtype=np.float32)
+    for most, turns, begins in ((5000, 3, True), (400, 100, True), (-1, 5, True), (90, 0, True), (90, 5, False)):
+        rows, y, z = [], x, x
+        while begins and (not rows or y.sum() < most):
+            y = y + 1
+            rows.append(2 * y)
+        for turn in range(turns):
+            if begins and (not turn or z.sum() < most):
+                z = z + z
+        got = session(x, np.array(most, np.float32), np.array(turns), np.array(begins))
+        expected = [y, np.array(rows, np.float32).reshape(-1, extent), np.arange(len(rows)), z]
+        for value, wanted in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(value, wanted)

@@ -16,6 +16,7 @@ import numpy as np
 from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx.bodies import all_nodes
+from motet.compiler.frontends.onnx.conditional_loops import settle_loops
 from motet.compiler.frontends.onnx.empty import refuse_empty
 from motet.compiler.frontends.onnx.extents import settle_extents, symbolic_shapes
 from motet.compiler.frontends.onnx.functions import expand_functions
@@ -119,6 +120,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         module = _import(proto, context)
         keep_operators(module, ("torch.operator",))
         refuse_empty(module, model)
+        settle_loops(module)
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         settle_integers(module)
         settle_products(module)
