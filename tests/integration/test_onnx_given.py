@@ -168,3 +168,27 @@ def test_pytorch_half_pixel_takes_the_first_element_for_one(sizes: Sequence[int]
     image = np.random.default_rng(0).random((1, 2, 5, 6), np.float32)
     (wanted,) = ReferenceEvaluator(model).run(None, {"x": image, "sizes": numbers(1, 2, *sizes)})
     np.testing.assert_allclose(load(model)(image, numbers(1, 2, *sizes)), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("transform", ["half_pixel", "half_pixel_symmetric", "align_corners", "asymmetric",
+                                       "pytorch_half_pixel"])  # fmt: skip
+@pytest.mark.parametrize(("axes", "exclude", "cubic"), [([], 0, -0.75), ([3, 2], 1, -0.5)])
+def test_cubic_resize_to_sizes_of_the_call(transform: str, axes: list[int], exclude: int, cubic: float) -> None:
+    node = helper.make_node(
+        "Resize", ["x", "", "", "sizes"], ["y"], "resize", mode="cubic", coordinate_transformation_mode=transform,
+        cubic_coeff_a=cubic, exclude_outside=exclude, **({"axes": axes} if axes else {}),
+    )  # fmt: skip
+    model = make_model([node], {"x": (F32, ["n", 2, "h", "w"]), "sizes": (I64, [len(axes) or 4])}, ["y"])
+    session = load(model)
+    for extents, sizes in (((1, 2, 5, 7), (9, 16)), ((3, 2, 7, 3), (4, 2)), ((1, 2, 1, 5), (3, 2))):
+        image = np.random.default_rng(0).random(extents, np.float32)
+        given = numbers(*reversed(sizes)) if axes else numbers(*extents[:2], *sizes)
+        (wanted,) = ReferenceEvaluator(model).run(None, {"x": image, "sizes": given})
+        np.testing.assert_allclose(session(image, given), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_cubic_resize_of_batches_fails_in_the_call() -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], "resize", mode="cubic", exclude_outside=1)
+    session = load(make_model([node], {"x": (F32, ["n", 2, 5, 7]), "sizes": (I64, [4])}, ["y"]))
+    with pytest.raises(CallError, match="sizes must keep the extents of the first two axes"):
+        session(np.ones((1, 2, 5, 7), np.float32), numbers(2, 2, 5, 7))

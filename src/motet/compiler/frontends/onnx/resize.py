@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     import onnx
 
 _OWN = ("half_pixel", "asymmetric")  # modes that the wheel lowers correctly for every size and scale
+_KNOWN = (
+    "is supported where the extents of its operand and of its result are known; give its sizes or scales as constants, "
+    "or leave out antialias, keep_aspect_ratio_policy and a region"
+)
 _OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
 
 
@@ -52,8 +56,12 @@ def _resize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         return made
     if axes is None and (made := _by_half_pixel(node, facts, said, sizes)) is not None:
         return made
+    if axes is None and node.input[0] in facts.types:
+        made = resized_in_call(node, facts, said, dynamic=True)
+        if made is not None:
+            return made
     if axes is None:
-        raise _refusal(node, facts, said, "is supported where the extents of its operand and of its result are known")
+        raise _refusal(node, facts, said, _KNOWN)
     return _written(NodeWriter(node, facts), axes, said)
 
 

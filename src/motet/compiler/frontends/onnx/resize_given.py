@@ -1,4 +1,5 @@
-"""Writes Resize with dynamic scales, sizes or region, where the extents of operand and result are static.
+"""Writes Resize with dynamic scales, sizes or region, where the extents of operand and result are static, and with
+sizes where these extents are dynamic.
 
 Indices and weights, which are constants in `resize.py`, are computed in the call, in float64, for each axis from the
 extents and the given numbers:
@@ -30,11 +31,12 @@ _ROUNDED = {"round_prefer_floor": ("Ceil", -0.5), "round_prefer_ceil": ("Floor",
 
 @dataclass(frozen=True)
 class _GivenAxis:
-    """An axis of extent `size` resized to `count`: its scale and the ends of its region, dynamic float64."""
+    """An axis of extent `size` resized to `count`, numbers or dynamic float64: its scale and the ends of its region,
+    dynamic float64."""
 
     axis: int
-    size: int
-    count: int
+    size: int | str
+    count: int | str
     scale: str
     ends: tuple[str, str]
 
@@ -50,18 +52,18 @@ class _Float64Writer:
         return self.w.constant(np.asarray(value, np.float64), "number")
 
     def do(self, op: str, *values: str | float) -> str:
-        return self.w.add(op, *(value if isinstance(value, str) else self.number(value) for value in values))
+        return self.w.add(op, *(value if isinstance(value, str) else self.number(float(value)) for value in values))
 
     def positions(self, one: _GivenAxis) -> str:
         """The input coordinates of the result's elements."""
-        x, transform = self.number(np.arange(one.count)), self.said.transform
-        width = self.do("Mul", one.scale, float(one.size))
+        x, transform = self.indices(one.count), self.said.transform
+        width = self.do("Mul", one.scale, one.size)
         if transform == "align_corners":
-            spacing = self.do("Div", self.do("Mul", x, one.size - 1.0), self.do("Sub", width, 1.0))
+            spacing = self.do("Div", self.do("Mul", x, self.last(one.size)), self.do("Sub", width, 1.0))
             return self.do("Where", self.do("Equal", width, 1.0), 0.0, spacing)
         if transform == "asymmetric":
             return self.do("Div", x, one.scale)
-        if transform == "tf_crop_and_resize":
+        if transform == "tf_crop_and_resize" and isinstance(one.size, int) and isinstance(one.count, int):
             start, end = one.ends
             if one.count == 1:
                 return self.do("Add", x, self.do("Mul", self.do("Add", start, end), 0.5 * (one.size - 1)))
@@ -70,12 +72,27 @@ class _Float64Writer:
         if transform == "pytorch_half_pixel" and one.count == 1:
             return x
         middle = self.do("Sub", self.do("Div", self.do("Add", x, 0.5), one.scale), 0.5)
+        if transform == "pytorch_half_pixel" and isinstance(one.count, str):
+            return self.do("Where", self.do("Equal", one.count, 1.0), x, middle)
         if transform != "half_pixel_symmetric":
             return middle
-        rest = self.do("Sub", 1.0, self.do("Div", float(one.count), width))
-        return self.do("Add", middle, self.do("Mul", rest, one.size / 2))
+        rest = self.do("Sub", 1.0, self.do("Div", one.count, width))
+        return self.do("Add", middle, self.do("Mul", rest, self.do("Mul", one.size, 0.5)))
 
-    def nearest(self, position: str, size: int) -> str:
+    def indices(self, count: int | str) -> str:
+        import onnx
+
+        if isinstance(count, int):
+            return self.number(np.arange(count))
+        zero, one = (self.w.constant(np.array(number), "number") for number in (0, 1))
+        end = self.w.reshape(self.w.cast(count, onnx.TensorProto.INT64), [])
+        return self.w.cast(self.w.add("Range", zero, end, one), onnx.TensorProto.DOUBLE)
+
+    def last(self, size: int | str) -> float | str:
+        """The last index of an axis, a number or of rank 0."""
+        return size - 1.0 if isinstance(size, int) else self.w.reshape(self.do("Sub", size, 1.0), [])
+
+    def nearest(self, position: str, size: int | str) -> str:
         op, moved = _ROUNDED[self.said.nearest]
         return self._inside(self.do(op, self.do("Add", position, moved)), size)
 
@@ -84,14 +101,14 @@ class _Float64Writer:
         half = 2 if self.said.mode == "cubic" else 1
         stretch = self.number(1.0)
         reach = half
-        if self.said.antialias:
+        if self.said.antialias and isinstance(one.size, int) and isinstance(one.count, int):
             stretch = self.do("Min", one.scale, 1.0)
             reach = math.ceil(half / min(1.0, one.count / one.size)) + 1
         middle = self.w.over("Unsqueeze", position, [1])
         offsets = self.number(np.arange(1 - reach, reach + 1))
         places = self.do("Add", self.do("Floor", middle), offsets)
         weights = self._weight(self.do("Mul", self.do("Abs", self.do("Sub", places, middle)), stretch))
-        clipped = self.do("Clip", places, 0.0, one.size - 1.0)
+        clipped = self.do("Clip", places, 0.0, self.last(one.size))
         if self.said.exclude:
             weights = self.do("Where", self.do("Equal", clipped, places), weights, 0.0)
         whole = self.w.over("ReduceSum", weights, [1], keepdims=1)
@@ -112,18 +129,19 @@ class _Float64Writer:
             result = self.do("Add", self.do("Mul", result, value), float(factor))
         return result
 
-    def _inside(self, places: str, size: int) -> str:
+    def _inside(self, places: str, size: int | str) -> str:
         import onnx
 
-        return self.w.cast(self.do("Clip", places, 0.0, size - 1.0), onnx.TensorProto.INT64)
+        return self.w.cast(self.do("Clip", places, 0.0, self.last(size)), onnx.TensorProto.INT64)
 
 
-def resized_in_call(node: onnx.NodeProto, facts: ModelFacts, said: Filter) -> list[onnx.NodeProto] | None:
-    """The nodes that replace `node`; None if an extent that changes is dynamic."""
-
+def resized_in_call(
+    node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, dynamic: bool = False
+) -> list[onnx.NodeProto] | None:
+    """The nodes that replace `node`; None if an extent that changes is dynamic and not all of these are `dynamic`."""
     w = NodeWriter(node, facts)
     numbers = _Float64Writer(w, said)
-    axes = _axes(numbers, facts)
+    axes = _sized(numbers, facts) if dynamic else _axes(numbers, facts)
     if axes is None:
         return None
     kind, rank = facts.types[node.input[0]], facts.rank(node.input[0]) or 0
@@ -132,7 +150,7 @@ def resized_in_call(node: onnx.NodeProto, facts: ModelFacts, said: Filter) -> li
     outside = ""
     for one in axes:
         position = numbers.positions(one)
-        if said.transform == "tf_crop_and_resize":
+        if said.transform == "tf_crop_and_resize" and isinstance(one.size, int) and isinstance(one.count, int):
             low, high = numbers.do("Less", position, 0.0), numbers.do("Greater", position, one.size - 1.0)
             beyond = w.reshape(w.add("Or", low, high), [one.count, *[1] * (rank - 1 - one.axis)])
             outside = w.add("Or", outside, beyond) if outside else beyond
@@ -212,6 +230,29 @@ def _axes(numbers: _Float64Writer, facts: ModelFacts) -> list[_GivenAxis] | None
                 ends = w.cast(low, onnx.TensorProto.DOUBLE), w.cast(high, onnx.TensorProto.DOUBLE)
             found.append(_GivenAxis(axis, size, count, ratio, ends))
     return _held(numbers, found, agrees, f"{scales or sizes} must lead to extents {after}")
+
+
+def _sized(numbers: _Float64Writer, facts: ModelFacts) -> list[_GivenAxis] | None:
+    """The axes that are computed if `sizes` gives their extents in the call; batches and channels must stay."""
+    import onnx
+
+    w, node, said = numbers.w, numbers.w.node, numbers.said
+    sizes = [*node.input, *[""] * 3][3] if node.op_type == "Resize" and facts.version >= 11 else ""
+    before = facts.extents(node.input[0])
+    policy = attribute(node, "keep_aspect_ratio_policy", b"stretch")
+    if not sizes or before is None or said.antialias or said.transform == "tf_crop_and_resize" or policy != b"stretch":
+        return None
+    extents, counts = (w.cast(value, onnx.TensorProto.DOUBLE) for value in (w.add("Shape", node.input[0]), sizes))
+    found: list[_GivenAxis] = []
+    agrees: list[str] = []
+    for number, named in enumerate(attribute(node, "axes", list(range(len(before))))):
+        axis = named % len(before)
+        size, count = w.slice(extents, 0, axis, axis + 1), w.slice(counts, 0, number, number + 1)
+        if len(before) > 2 and axis < 2:
+            agrees.append(numbers.do("Equal", size, count))
+        else:
+            found.append(_GivenAxis(axis, size, count, numbers.do("Div", count, size), ("", "")))
+    return _held(numbers, found, agrees, f"{sizes} must keep the extents of the first two axes")
 
 
 def _ratios(numbers: _Float64Writer, scales: str, sizes: str, before: Sequence[int | None]) -> str:
