@@ -136,6 +136,10 @@ def test_orders(shape: str, function: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize(("shape", "function"), [
     ("n, m", lambda x: lax.fori_loop(0, x.shape[0], lambda i, c: c + x[i], jnp.zeros(x.shape[1], "f4"))),
+    ("n, m", lambda x: lax.scan(lambda c, a: (c / 2 + a, c * a), jnp.zeros(x.shape[1], "f4"), x)),
+    ("n, m", lambda x: lax.scan(lambda c, a: (c / 2 + a, c.sum()), x[0], x, reverse=True)),
+    ("n, m", lambda x: lax.map(lambda row: row.sum() * row, x)),
+    ("n, m", lambda x: lax.dynamic_update_slice(x, x[:1], (x.shape[0], -3))),
     ("n", lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2 + 1, jnp.abs(x))),
     ("n, m", lambda x: lax.cond(x.sum() > 0, lambda y: y * 2, lambda y: -y[::-1], x)),
 ])  # fmt: skip

@@ -3,6 +3,7 @@
     stablehlo.dynamic_broadcast_in_dim %x, %s, dims = [0]    →    %y = linalg.generic { %x[i] }, of extents %s
     stablehlo.dynamic_gather %x, %i, %s                      →    %y = linalg.generic { %x[%i[b] + o] }, starts clamped
     stablehlo.reverse %x, dims = [0]                         →    %y = linalg.generic { %x[n - 1 - i] }
+    stablehlo.dynamic_update_slice %x, %u, %i                →    %y = tensor.insert_slice %u into %x[%i], start clamped
 
 A dynamic extent is not stretched: it must be that of the result, as JAX writes it, or the call fails. Known extents of
 1 are stretched.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from motet.compiler.frontends.onnx.tensors import DYNAMIC, create
 from motet.compiler.frontends.stablehlo.dynamic import number_of
 from motet.compiler.frontends.stablehlo.writing import dimensions
 from motet.compiler.frontends.torch.pointwise import WindowRead, clamped, pointwise, size_of
@@ -89,7 +91,24 @@ def _gather(op: ir.Operation) -> ir.Value:
     return pointwise(kind, [extents[axis] for axis in range(kind.rank) if kind.is_dynamic_dim(axis)], [], body)
 
 
+def _update(op: ir.Operation) -> ir.Value:
+    source, update, *starts = op.operands
+    kind = ir.RankedTensorType(update.type)
+    sizes = [size_of(update, axis) for axis in range(kind.rank)]
+    begins = [
+        clamped(as_index(element_at(start, [])), on_indices("arith.subi", size_of(source, axis), sizes[axis]))
+        for axis, start in enumerate(starts)
+    ]
+    own = [size for axis, size in enumerate(sizes) if kind.is_dynamic_dim(axis)]
+    return create("tensor.insert_slice", source.type, [update, source, *begins, *own], {
+        "static_offsets": ir.DenseI64ArrayAttr.get([DYNAMIC] * kind.rank),
+        "static_sizes": ir.DenseI64ArrayAttr.get(kind.shape),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * kind.rank),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, kind.rank, len(own), 0]),
+    })  # fmt: skip
+
+
 _WRITTEN: Mapping[str, Callable[[ir.Operation], ir.Value]] = {
     "stablehlo.dynamic_broadcast_in_dim": _broadcast, "stablehlo.dynamic_gather": _gather,
-    "stablehlo.reverse": _reverse,
+    "stablehlo.reverse": _reverse, "stablehlo.dynamic_update_slice": _update,
 }  # fmt: skip
