@@ -56,6 +56,10 @@ CASES = {
     "both": Case("And", MEETING, APART, dtypes=(np.bool_, np.bool_)),
     "sum": Case("Sum", [[(2, 3), (1, 3), (2, 1)], [(1, 1), (1, 5), (7, 1)], [(4, 4), (4, 4), (4, 4)]],
                 [([(2, 3), (2, 3), (3, 3)], ": 2 and 3"), ([(1, 3), (2, 3), (3, 3)], ": 2 and 3")]),
+    "space to depth": Case("SpaceToDepth", [[(1, 1, 4, 6)], [(2, 3, 2, 2)], [(0, 1, 2, 2)], [(1, 5, 0, 2)]],
+                           attributes={"blocksize": 2}),
+    **{f"depth to space, {mode}": Case("DepthToSpace", [[(1, 9, 4, 6)], [(2, 18, 1, 1)], [(1, 9, 0, 2)]],
+                                       attributes={"blocksize": 3, "mode": mode}) for mode in ("DCR", "CRD")},
     "choice": Case("Where", [[(2, 3), (2, 3), (2, 3)], [(1, 3), (2, 1), (2, 3)], [(1, 1), (1, 5), (4, 1)],
                              [(7, 1), (1, 1), (1, 1)]],
                    [([(2, 3), (3, 3), (2, 3)], ": 2 and 3"), ([(4, 3), (2, 3), (2, 3)], ": 4 and 2")],
@@ -200,6 +204,14 @@ def test_wrong_extents_are_refused_with_the_operator_and_both_numbers(session: A
             call(session, name, values(case, shapes))
         assert re.search(rf'main: {case.op} "{name}[^"]*": .*{numbers}\b', str(refused.value)), refused.value
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("name", "shape", "wrong"), [
+    ("space to depth", (1, 1, 5, 4), "axis 2 .* is 5"), ("depth to space, DCR", (1, 8, 2, 2), "axis 1 .* is 8"),
+])
+def test_extents_that_no_block_divides_are_refused(session: Any, name: str, shape: Shape, wrong: str) -> None:
+    with pytest.raises(CallError, match=f'"{name}/.*{wrong}'):
+        call(session, name, [np.zeros(shape, np.float32)])
 
 
 @pytest.mark.parametrize("placed", ["grow", "pick"])

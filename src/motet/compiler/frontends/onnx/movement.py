@@ -1,7 +1,7 @@
 """Rewrites operators that move elements and that the torch-mlir wheel lacks or lowers wrongly.
 
-- DepthToSpace with mode CRD, where the wheel confuses a block's rows and columns with channels, and SpaceToDepth with
-  mode CRD, which the wheel ignores: the channels are reordered from one mode to the other.
+- DepthToSpace and SpaceToDepth: of mode CRD, where the wheel confuses a block's rows and columns with channels or
+  ignores it, and of dynamic extents.
 - Pad with negative pads: a Slice, and a Pad without negative pads. MLIR would fold a Pad that grows one side by what it
   removes on the other.
 - Pad with mode wrap, whose lowering does not terminate, and with mode reflect beyond the innermost two axes, or by more
@@ -18,6 +18,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.well_formed import label
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:
@@ -29,27 +30,45 @@ _TO_THE_END = np.iinfo(np.int64).max
 
 
 def _depth_to_space(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
-    if attribute(node, "mode", b"DCR") != b"CRD":
-        return None
-    if extents is None or not extents[1]:
-        raise _refused(node, facts, "DepthToSpace with mode CRD", "a number of channels that is known when compiling")
-    w = NodeWriter(node, facts)
-    blocks = w.reshape(node.input[0], [0, extents[1] // block**2, block**2, -1])
-    ordered = w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), node.input[0])
-    return w.done([w.add("DepthToSpace", ordered, blocksize=block)])
+    block, by_columns = attribute(node, "blocksize", 1), attribute(node, "mode", b"DCR") == b"CRD"
+    parts, order = ([0, 1, 4, 4, 2, 3], [0, 1, 4, 2, 5, 3]) if by_columns else ([0, 4, 4, 1, 2, 3], [0, 3, 4, 1, 5, 2])
+    return _regrouped(node, facts, [1, block**2, 1, 1], [1, 1, block, block], parts, order)
 
 
 def _space_to_depth(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    extents, block = facts.extents(node.input[0]), attribute(node, "blocksize", 1)
-    if attribute(node, "mode", b"DCR") != b"CRD":
-        return None
-    if extents is None or not extents[1]:
-        raise _refused(node, facts, "SpaceToDepth with mode CRD", "a number of channels that is known when compiling")
-    w = NodeWriter(node, facts)
-    found = w.add("SpaceToDepth", node.input[0], blocksize=block)
-    blocks = w.reshape(found, [0, block**2, extents[1], -1])
-    return w.done([w.like(w.add("Transpose", blocks, perm=[0, 2, 1, 3]), found)])
+    block, by_columns = attribute(node, "blocksize", 1), attribute(node, "mode", b"DCR") == b"CRD"
+    order = [0, 1, 3, 5, 2, 4] if by_columns else [0, 3, 5, 1, 2, 4]
+    return _regrouped(node, facts, [1, 1, block, block], [1, block**2, 1, 1], [0, 1, 2, 4, 3, 4], order)
+
+
+def _regrouped(
+    node: onnx.NodeProto, facts: ModelFacts, divisors: list[int], factors: list[int], parts: list[int],
+    order: list[int],
+) -> list[onnx.NodeProto] | None:
+    """An image of 4 axes whose extents are divided by `divisors` and multiplied by `factors`. `parts` are the axes of
+    the image, so divided, or 4 for those of a block; `order` is the order in which they are joined."""
+    w, known = NodeWriter(node, facts), facts.extents(node.input[0]) or [None] * 4
+    n, shape = Numbers(w), ""
+    if 0 in known and None in known:
+        return None  # refused later
+    if any((extent or 0) % divisor for extent, divisor in zip(known, divisors, strict=True)):
+        raise facts.model.error(
+            f"{label(node)}: operator {node.op_type}: the extents of its operand are {known}; "
+            f"expected multiples of {divisors}"
+        )
+    divided: list[str] = []
+    for axis, (extent, divisor) in enumerate(zip(known, divisors, strict=True)):
+        if extent is None:
+            shape = shape or w.add("Shape", node.input[0])
+            divided.append(w.add("Div", w.slice_of(shape, 0, axis), n.of([divisor])))
+        else:
+            divided.append(n.of([extent // divisor]))
+    block = n.of([max(divisors[-1], factors[-1])])
+    split = w.add("Concat", *((*divided, block)[part] for part in parts), axis=0)
+    whole = n.mul(w.add("Concat", *divided, axis=0), n.of(factors))
+    zeros = {"allowzero": 1} if facts.version >= 14 else {}
+    moved = w.add("Transpose", w.add("Reshape", node.input[0], split, **zeros), perm=order)
+    return w.done([w.add("Reshape", moved, whole, **zeros)])
 
 
 # -- padding ---------------------------------------------------------------------------------------
