@@ -190,7 +190,7 @@ def _transposed(attributes: Attributes, operands: Operands) -> list[Tracked]:
 
 @drawn("window", "ConvTranspose")
 def _draw_transposed(d: Drawer) -> None:
-    x = d.pick(FLOATS, (3, 4), lambda n: all(d.shape(n)) and not np.isinf(d.known[n].value).any())
+    x = d.pick(FLOATS, (3, 4), lambda n: all(d.shape(n)) and np.isfinite(d.known[n].value).all())  # docs/onnx.md
     shape = d.shape(x)
     groups = d.rng.choice([g for g in (1, 1, 2, 3, shape[1]) if shape[1] % g == 0])
     kernel = [d.rng.choice((1, 2, 3, 4)) for _ in shape[2:]]
