@@ -301,7 +301,8 @@ def _pad(attributes: Attributes, operands: Operands) -> list[Tracked]:
         raise Invalid("more than there is is cut")
     inside = x.moved(lambda array: array[cut])
     if mode != "constant":
-        if any(max(w) > e - (mode == "reflect") for w, e in zip(width, inside.shape, strict=True)):
+        most = {"edge": lambda e: (1 << 62) * e, "reflect": lambda e: e - 1}.get(mode, lambda e: e)
+        if any(max(w) > most(e) for w, e in zip(width, inside.shape, strict=True)):
             raise Invalid("padding beyond the image")
         return [inside.moved(lambda array: np.pad(array, width, mode=mode))]
     filler = operands[2] if len(operands) > 2 else None
