@@ -84,6 +84,25 @@ def test_transposed_convolutions(seed: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize(("channels", "filters"), [(5, 1), (4, 2), (1, 1)])
+def test_groups_of_one_channel(channels: int, filters: int, rank: int, dynamic: bool) -> None:
+    numbers = np.random.default_rng(rank)
+    how: dict[str, Any] = {"strides": [2, 3][:rank], "dilations": [1] * rank, "group": channels, "pads": [1] * 2 * rank,
+                           "output_padding": [0] * rank}
+    x = numbers.standard_normal((2, channels, *[7, 5][:rank]), np.float32)
+    w, bias = numbers.standard_normal((channels, filters, *[4] * rank), np.float32), np.zeros(channels * filters)
+    graph = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["c"], **how), helper.make_node("Relu", ["c"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", channels, *"hw"[:rank]] if dynamic else x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(w, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    found = motet.load(motet.compile(model, cache=False))(x)
+    np.testing.assert_allclose(found, scattered(x, w, bias, how), rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("window", [2, 3, 4])
 def test_infinite_pixels_do_not_meet_zeros(window: int) -> None:
     """A pixel that is infinite only changes the points that its window covers, and gives no NaN."""

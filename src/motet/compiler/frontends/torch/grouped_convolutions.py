@@ -1,5 +1,5 @@
 """settle-grouped-convolutions: in the `torch` dialect, writes grouped convolutions over three axes, for which the wheel
-has no lowering, as one loop nest.
+has no lowering, as one loop nest, and transposed ones of each channel in a form that it lowers.
 
     %1 = torch.aten.convolution %x, %w, %b, …, groups 2    →    %p = tensor.pad %x
         : [1,6,8,8,8], [4,3,3,3,3]                              %g = tensor.expand_shape %p : 1x2x3x10x10x10
@@ -56,6 +56,10 @@ def settle_grouped_convolutions(module: ir.Module) -> None:
             made = create("torch_c.from_builtin_tensor", op.results[0].type, [_lowered(read)])
         op.results[0].replace_all_uses_with(made)
         op.erase()
+    with module.context:
+        for op in (op for op in find_operations(module, "torch.aten.convolution") if _is_each_channel_transposed(op)):
+            know_operations(module)
+            _hide_channels(op)
 
 
 def _read(op: ir.Operation) -> _Grouped | None:
@@ -206,3 +210,28 @@ def _nest(
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
     return made.results[0]
+
+
+def _is_each_channel_transposed(op: ir.Operation) -> bool:
+    """Whether `op` is a transposed convolution whose groups have one channel each of image and result."""
+    filters, groups, transposed = kind_of(op.operands[1]), op.operands[8].owner, op.operands[6].owner
+    if filters is None or any(isinstance(owner, ir.Block) or "value" not in owner.attributes
+                              for owner in (groups, transposed)):
+        return False
+    count, flag = (ir.IntegerAttr(owner.attributes["value"]).value for owner in (groups, transposed))
+    return bool(flag) and list(filters.extents[:2]) == [count, 1]
+
+
+def _hide_channels(op: ir.Operation) -> None:
+    """Makes the number of channels unknown until upstream's canonicalisation, because the wheel takes a convolution of
+    as many groups for one that is not transposed, and expects filters of another shape."""
+    image = kind_of(op.operands[0])
+    if image is None:
+        return
+    shape = [image.extents[0], DYNAMIC, *image.extents[2:]]
+    extents = ",".join("?" if extent == DYNAMIC else str(extent) for extent in shape)
+    with op.location, ir.InsertionPoint(op):
+        known = create("torch_c.to_builtin_tensor", image.builtin, [op.operands[0]])
+        unknown = create("tensor.cast", ir.RankedTensorType.get(shape, image.scalar), [known])
+        kind = ir.Type.parse(f"!torch.vtensor<[{extents}],{image.element}>")
+        op.operands[0] = create("torch_c.from_builtin_tensor", kind, [unknown])
