@@ -7,8 +7,8 @@ sum is lowered to a chain as long as its operands; the depth of a tree is the lo
 rounding are smaller. A concatenation becomes a tree only if its operands repeat, because each level of a tree copies
 all elements again.
 
-Operands of several shapes are combined in pairs, because the wheel's lowering gives each step of a chain the type of
-the result.
+Operands of several shapes are combined in pairs, because the wheel's lowering gives each step of a chain
+the type of the result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def _mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 def _group(node: onnx.NodeProto, facts: ModelFacts) -> int:
     """The number of operands for each node of the tree that replaces an element-wise operator."""
-    return 2 if len({facts.shapes.get(name) for name in node.input}) > 1 else _GROUP
+    shapes: set[object] = {facts.shapes.get(name) for name in node.input}
+    if len(node.input) <= _GROUP:  # to look for more would take time
+        shapes = {str(facts.extents(name)) for name in node.input}
+    return 2 if len(shapes) > 1 else _GROUP
 
 
 def _concatenated(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
