@@ -2,6 +2,7 @@
 
 - DepthToSpace and SpaceToDepth: of mode CRD, where the wheel confuses a block's rows and columns with channels or
   ignores it, and of dynamic extents.
+- Expand to fewer axes than the operand has.
 - Pad with negative pads: a Slice, and a Pad without negative pads. MLIR would fold a Pad that grows one side by what it
   removes on the other.
 - Pad with mode wrap, whose lowering does not terminate, and with mode reflect beyond the innermost two axes, or by more
@@ -69,6 +70,16 @@ def _regrouped(
     zeros = {"allowzero": 1} if facts.version >= 14 else {}
     moved = w.add("Transpose", w.add("Reshape", node.input[0], split, **zeros), perm=order)
     return w.done([w.add("Reshape", moved, whole, **zeros)])
+
+
+def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """An Expand to fewer axes than the operand has, with as many."""
+    shape, rank = facts.model.constants.get(node.input[1]), facts.rank(node.input[0])
+    if shape is None or rank is None or shape.size >= rank:
+        return None
+    w = NodeWriter(node, facts)
+    node.input[1] = w.constant(np.array([1] * (rank - shape.size) + shape.tolist(), np.int64), "shape")
+    return [*w.nodes, node]
 
 
 # -- padding ---------------------------------------------------------------------------------------
@@ -222,4 +233,6 @@ def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) 
     return facts.model.error(f"node {node.name!r}: {what} is not supported here; expected {expected}")
 
 
-RULES: dict[str, Rule] = {"DepthToSpace": _depth_to_space, "Pad": _pad, "SpaceToDepth": _space_to_depth}
+RULES: dict[str, Rule] = {
+    "DepthToSpace": _depth_to_space, "Expand": _expand, "Pad": _pad, "SpaceToDepth": _space_to_depth,
+}
