@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,48 @@ def test_an_operation_without_a_lowering_that_reads_constants_alone_is_the_only_
     assert [left.type for left in compiled.report.left] == ["RandomUniform"]
     given = np.random.default_rng(3).standard_normal((2, 3)).astype(np.float32)
     np.testing.assert_allclose(compiled([given])[0], np.exp(np.tanh(np.sin(given.astype(np.float64)))), rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [-1, 3])
+def test_bodies_that_stay_with_openvino_are_divided(rows: int, tmp_path: Path) -> None:
+    """An operation without a lowering in a loop's body, which has a branch, keeps no other from Motet."""
+    chance = np.random.default_rng(rows + 5)
+    weights = chance.standard_normal((7, 7)).astype(np.float32) / 4
+    x, n = ops.parameter([rows, 7], np.float32, name="x"), ops.parameter([], np.int64, name="n")
+    number, carried = ops.parameter([], np.int64), ops.parameter([rows, 7], np.float32)
+    drawn = ops.random_uniform(ops.constant([1, 7]), ops.constant(np.float32(0)), ops.constant(np.float32(1)), "f32", 5)
+    cubes = Cube([ops.sigmoid(ops.matmul(ops.tanh(ops.add(carried, ops.floor(drawn))), weights, False, False))])
+    branch = ops.if_op(ops.equal(ops.floor_mod(number, ops.constant(np.int64(2))), ops.constant(np.int64(0))).output(0))
+    even, odd = ops.parameter([rows, 7], np.float32), ops.parameter([rows, 7], np.float32)
+    branch.set_then_body(ov.Model([ops.result(ops.sin(ops.cos(Cube([even]))))], [even], "even"))
+    branch.set_else_body(ov.Model([ops.result(ops.cos(ops.exp(Cube([odd]))))], [odd], "odd"))
+    branch.set_input(ops.sin(cubes).output(0), even, odd)
+    chosen = branch.set_output(*[each.get_results()[0] for each in (branch.get_then_body(), branch.get_else_body())])
+    body = ov.Model([ops.result(ops.constant(np.bool_(True))), ops.result(chosen)], [number, carried], "body")
+    loop = ops.loop(n.output(0), ops.constant(np.bool_(True)).output(0))
+    loop.set_function(body)
+    loop.set_special_body_ports([0, 0])
+    loop.set_merged_input(carried, x.output(0), body.results[1].output(0))
+    model = ov.Model([ops.result(loop.get_iter_value(body.results[1].output(0), -1))], [x, n], "loop")
+    compiled = motet.openvino.compile_model(model, "CPU", "f32", smallest=2)
+    kinds = [kind for part in compiled.report.replaced for kind in part.types.elements()]
+    assert sorted(kinds) == sorted(
+        ["Add", "Floor", "Tanh", "MatMul", "Sigmoid", "FloorMod", "Equal", "Sin", "Cos", "Cos", "Exp"])
+    assert Counter(left.type for left in compiled.report.left) == {
+        "Loop": 1, "If": 1, "RandomUniform": 1, "Cube": 3, "Sin": 1}
+    core = ov.Core()
+    for extension in (Cube, motet.openvino.MotetCall):
+        core.add_extension(extension)
+    compiled.save(tmp_path / "loop.xml")
+    saved = motet.openvino.compile_model(tmp_path / "loop.xml", "CPU", "f32", core=core)
+    assert len(saved.runners) == len(compiled.runners) == len(compiled.report.replaced)
+    given = chance.standard_normal((3, 7)).astype(np.float32)
+    wide = given.astype(np.float64)
+    for times in range(1, 4):
+        wide = np.sin((1 / (1 + np.exp(-np.tanh(wide) @ weights))) ** 3) ** 3
+        wide = np.sin(np.cos(wide)) if times % 2 else np.cos(np.exp(wide))
+        for made in (compiled, saved):
+            np.testing.assert_allclose(made([given, np.array(times)])[0], wide, rtol=1e-5)
 
 
 def test_a_small_part_stays_with_openvino() -> None:

@@ -11,7 +11,7 @@ compiler runs it: `core.add_extension(motet.openvino.MotetCall)`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import openvino as ov
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.reader import Artifact
 from motet.errors import CallError
+from motet.openvino.operations import bodies_of
 from motet.openvino.runner import Runner
 
 
@@ -88,6 +89,15 @@ class MotetCall(ov.Op):
             results.append(array)
         runner.run(arguments, results)
         return True
+
+
+def calls_in(model: Any) -> Iterator[MotetCall]:
+    """The calls in a model and in the bodies of its operations."""
+    for node in model.get_ordered_ops():
+        if isinstance(node, MotetCall):
+            yield node
+        for body in bodies_of(node):
+            yield from calls_in(body)
 
 
 def _read_runner(operation: MotetCall) -> Runner:

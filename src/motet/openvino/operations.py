@@ -20,6 +20,7 @@ _STATES = ("ReadValue", "Assign")
 # Operations that rename elements, or change their type: alone, they are no work for a compiled function.
 _MOVES = {"Convert", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "ShapeOf", "Broadcast", "StridedSlice", "Slice",
           "Concat", "Split", "VariadicSplit", "Gather", "Tile"}  # fmt: skip
+_BODIES = {"If": ("get_then_body", "get_else_body"), "Loop": ("get_function",), "TensorIterator": ("get_function",)}
 # Element types that values have between operations; others cannot be passed from OpenVINO to a compiled function.
 _TYPES = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "boolean"}
 
@@ -91,6 +92,11 @@ class Operations:
 def identity(node: Any) -> Any:
     """What is equal for two Python objects of one operation of a model, and unique in the model."""
     return node.get_name()
+
+
+def bodies_of(node: Any) -> list[Any]:
+    """The models that an operation runs."""
+    return [getattr(node, method)() for method in _BODIES.get(node.get_type_name(), ())]
 
 
 def _why_not(node: Any, kind: str, obstacle: Obstacle) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +119,8 @@ def compile_on_queue(
     own = own_copy(ov.Core(), model)
     if own.is_dynamic():
         raise OptionError("model: its shapes are dynamic; expected static ones on a queue: model.reshape({…}) first")
-    made = replace_parts(own, lowering_for("f32", "opencl", options, smallest))
+    # OpenVINO runs whole bodies of branches and loops, in which its GPU plug-in has no place for a call.
+    made = replace_parts(own, replace(lowering_for("f32", "opencl", options, smallest), divided=()))
     context: list[RemoteContext] = []  # made for the first part that OpenVINO computes
 
     def by_openvino(cut: CutModel) -> Put:

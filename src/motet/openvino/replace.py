@@ -11,13 +11,12 @@ from typing import Any
 
 from motet.artifact.reader import Artifact
 from motet.errors import MotetError
-from motet.openvino.call import MotetCall
+from motet.openvino.call import MotetCall, calls_in
 from motet.openvino.cut import CutModel
-from motet.openvino.operations import Obstacle, Operations, Subgraph
+from motet.openvino.operations import Left, Obstacle, Operations, Subgraph, bodies_of
 from motet.openvino.report import Replaced, Report
 from motet.openvino.runner import Runner
 
-_BODIES = {"If": ("get_then_body", "get_else_body"), "Loop": ("get_function",), "TensorIterator": ("get_function",)}
 _HALVED = 4  # parts of a model
 _ROUNDS = 16  # of refused operations, after which a part that still fails stays with OpenVINO
 
@@ -25,11 +24,13 @@ _ROUNDS = 16  # of refused operations, after which a part that still fails stays
 @dataclass(frozen=True)
 class Lowering:
     """How parts are compiled. `obstacle` is why an operation cannot be, `compile` compiles a model of one part and
-    raises MotetError. Parts have at least `smallest` working operations."""
+    raises MotetError. Parts have at least `smallest` working operations. `divided` are the operations whose bodies are
+    divided where they stay with OpenVINO; TensorIterator is none of them: OpenVINO replaces many by its recurrences."""
 
     obstacle: Obstacle
     compile: Callable[[Any], Artifact]
     smallest: int = 4
+    divided: tuple[str, ...] = ("If", "Loop")
 
 
 @dataclass
@@ -50,27 +51,36 @@ class Replacement:
 
 def replace_parts(model: Any, lowering: Lowering) -> Replacement:
     """Replace parts of `model` in place. An operation for which compiling fails is listed in the report, and its part
-    is divided again without it."""
-    calls = [node for node in model.get_ordered_ops() if isinstance(node, MotetCall)]
-    made = Replacement(taken=frozenset(part for call in calls for part in (call.part, call.get_friendly_name())))
+    is divided again without it. So are bodies of operations that stay with OpenVINO."""
+    taken = frozenset(part for call in calls_in(model) for part in (call.part, call.get_friendly_name()))
+    made = Replacement(taken=taken)
+    made.report.left = _replace_in(model, lowering, made)
+    return made
+
+
+def _replace_in(model: Any, lowering: Lowering, made: Replacement) -> list[Left]:
+    """Replace parts of `model`, or of a body. Returns what stays with OpenVINO."""
     refused: dict[str, str] = {}
 
     def obstacle(node: Any) -> str:
         return refused.get(node.get_name()) or lowering.obstacle(node)
 
     for round in range(_ROUNDS):
-        graph = Operations(model, obstacle)
-        parts, left = graph.parts(lowering.smallest)
+        parts, left = Operations(model, obstacle).parts(lowering.smallest)
         failed: dict[str, str] = {}
         for part in parts:
             failed |= _replace(part, lowering, made, alone=round == _ROUNDS - 1)
         refused |= failed
         if not failed:
-            made.report.left = [each for each in left if each.type != MotetCall.__name__]
-            return made
-    graph = Operations(model, obstacle)
-    made.report.left = [each for each in graph.parts(lowering.smallest)[1] if each.type != MotetCall.__name__]
-    return made
+            break
+    else:
+        left = Operations(model, obstacle).parts(lowering.smallest)[1]
+    left = [each for each in left if each.type != MotetCall.__name__]
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in lowering.divided:
+            for body in bodies_of(node):
+                left += _replace_in(body, lowering, made)
+    return left
 
 
 def _replace(part: Subgraph, lowering: Lowering, made: Replacement, *, alone: bool) -> Mapping[str, str]:
@@ -134,8 +144,8 @@ def _first_failing(part: Subgraph, lowering: Lowering) -> int:
 def _contained(node: Any) -> Iterator[str]:
     """The names of an operation and of those in its bodies."""
     yield node.get_friendly_name()
-    for method in _BODIES.get(node.get_type_name(), ()):
-        for inner in getattr(node, method)().get_ordered_ops():
+    for body in bodies_of(node):
+        for inner in body.get_ordered_ops():
             yield from _contained(inner)
 
 

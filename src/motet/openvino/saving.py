@@ -17,7 +17,7 @@ import numpy as np
 from openvino import opset13 as operations
 
 from motet.artifact.reader import Artifact
-from motet.openvino.call import MotetCall
+from motet.openvino.call import MotetCall, calls_in
 from motet.openvino.runner import Runner
 
 
@@ -41,8 +41,7 @@ def without_code(model: Any) -> list[Runner]:
 
 
 def _calls(model: Any) -> list[tuple[MotetCall, Runner]]:
-    calls = [node for node in model.get_ordered_ops() if isinstance(node, MotetCall)]
-    return [(call, call.runner) for call in calls if call.runner is not None]
+    return [(call, call.runner) for call in calls_in(model) if call.runner is not None]
 
 
 def _arguments(call: Any, runner: Runner) -> list[Any]:
