@@ -116,7 +116,10 @@ def test_the_report_names_what_stays_with_openvino_and_why(dynamic: tuple[Percep
     assert left.name == "middle" and "Cube" in f"{left}" and left.reason
     kinds = [kind for part in compiled.report.replaced for kind in part.types]
     assert kinds.count("MatMul") == 2 and "Tanh" in kinds and "Cube" not in kinds
-    assert "middle" in str(compiled.report) and left.reason in str(compiled.report)
+    assert left.between == "motet0 → motet1"
+    lines = [re.split("  +", line.strip()) for line in str(compiled.report).splitlines()]
+    assert lines[3][:2] == ["motet0", str(compiled.report.replaced[0].types.total())]
+    assert ["OpenVINO", "1", "Cube middle", "motet0 → motet1", left.reason] in lines
     types = [node.get_type_name() for node in compiled.model.get_ordered_ops()]
     assert types.count("MotetCall") == len(compiled.report.replaced) == 2
 

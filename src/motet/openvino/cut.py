@@ -21,6 +21,7 @@ from motet.openvino.operations import Subgraph, identity
 
 PASSED = {"f32": "f32", "i32": "i32", "u8": "u8", "i8": "i8", "boolean": "u8", "f16": "f32", "bf16": "f32",
            "f64": "f32", "i64": "i32", "u64": "i32", "u32": "i32", "i16": "i32", "u16": "i32"}  # fmt: skip
+CONVERSIONS = ("Convert", "NotEqual")  # what `_converted` makes
 _CHANGING = ("ReadValue", "RandomUniform", "Multinomial")
 AS_THEY_ARE = {kind: kind for kind in PASSED}
 

@@ -27,11 +27,13 @@ _TYPES = {"f16", "bf16", "f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "
 
 @dataclass(frozen=True)
 class Left:
-    """An operation that stays with OpenVINO."""
+    """An operation that stays with OpenVINO. `between` are the calls of Motet whose results it reads, and those that
+    read its results: `motet0 → motet1`; empty if there are none."""
 
     name: str
     type: str
     reason: str
+    between: str = ""
 
     def __str__(self) -> str:
         return f"{self.type} {self.name}: {self.reason}"

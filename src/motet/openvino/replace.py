@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from motet.artifact.reader import Artifact
 from motet.errors import MotetError
 from motet.openvino.call import MotetCall, calls_in
-from motet.openvino.cut import CutModel
+from motet.openvino.cut import CONVERSIONS, CutModel
 from motet.openvino.operations import Left, Obstacle, Operations, Subgraph, bodies_of
 from motet.openvino.report import Replaced, Report
 from motet.openvino.runner import Runner
@@ -75,12 +75,34 @@ def _replace_in(model: Any, lowering: Lowering, made: Replacement) -> list[Left]
             break
     else:
         left = Operations(model, obstacle).parts(lowering.smallest)[1]
-    left = [each for each in left if each.type != MotetCall.__name__]
+    nodes = {node.get_friendly_name(): node for node in model.get_ordered_ops()}
+    left = [replace(each, between=_between(nodes[each.name])) for each in left if each.type != MotetCall.__name__]
     for node in model.get_ordered_ops():
         if node.get_type_name() in lowering.divided:
             for body in bodies_of(node):
                 left += _replace_in(body, lowering, made)
     return left
+
+
+def _between(node: Any) -> str:
+    """The calls that compute what `node` reads, and those that read its results: `motet0 → motet1`."""
+    sides = [_near(node, _sources), _near(node, _readers)]
+    names = [sorted({each.get_friendly_name() for each in side if isinstance(each, MotetCall)}) for side in sides]
+    return " → ".join(map(", ".join, names)).strip() if any(names) else ""
+
+
+def _near(node: Any, neighbours: Callable[[Any], list[Any]]) -> list[Any]:
+    """The neighbours, and those behind the conversions between calls and OpenVINO's operations."""
+    near = neighbours(node)
+    return near + [far for each in near if each.get_type_name() in CONVERSIONS for far in neighbours(each)]
+
+
+def _sources(node: Any) -> list[Any]:
+    return [value.get_node() for value in node.input_values()]
+
+
+def _readers(node: Any) -> list[Any]:
+    return [read.get_node() for value in node.outputs() for read in value.get_target_inputs()]
 
 
 def _replace(part: Subgraph, lowering: Lowering, made: Replacement, *, alone: bool) -> Mapping[str, str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from motet.openvino.operations import Left
+from motet.tools.show import show_table
 
 
 @dataclass(frozen=True)
@@ -18,31 +20,42 @@ class Replaced:
     interface: str
 
     def __str__(self) -> str:
+        return "  ".join(self.row())
+
+    def row(self) -> list[str]:
+        """The cells of the report's table."""
         types = ", ".join(f"{count} {kind}" for kind, count in self.types.most_common(4))
         more = ", …" if len(self.types) > 4 else ""
-        return f"{self.name}: {_counted(self.types.total(), 'operation')} ({types}{more}): {self.interface}"
+        return [self.name, str(self.types.total()), f"{types}{more}", "", self.interface]
 
 
 @dataclass
 class Report:
     """The parts that Motet computes, and the operations that stay with OpenVINO, with reasons. Constants are not
-    listed."""
+    listed. Printed as a table: a row for each call, and for all operations of one type that stay for one reason, with
+    the calls of which they are the border."""
 
     replaced: list[Replaced] = field(default_factory=list[Replaced])
     left: list[Left] = field(default_factory=list[Left])
 
     def __str__(self) -> str:
         count = sum(part.types.total() for part in self.replaced)
-        lines = [f"Motet: {_counted(count, 'operation')} in {_counted(len(self.replaced), 'call')}"]
-        lines += [f"  {part}" for part in self.replaced]
-        lines += [f"OpenVINO: {_counted(len(self.left), 'operation')}"]
-        reasons: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str], list[Left]] = {}
         for left in self.left:
-            reasons.setdefault((left.type, left.reason), []).append(left.name)
-        for (kind, reason), names in reasons.items():
-            times = f"{len(names)} × {kind}" if len(names) > 1 else kind
-            lines.append(f"  {times} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}): {reason}")
-        return "\n".join(lines)
+            groups.setdefault((left.type, left.reason), []).append(left)
+        rows = [part.row() for part in self.replaced]
+        for (kind, reason), group in groups.items():
+            between = dict.fromkeys(left.between for left in group if left.between)
+            rows.append(["OpenVINO", str(len(group)), f"{kind} {_some([left.name for left in group])}",
+                         _some(list(between)), reason])
+        header = ["side", "operations", "which", "between", "tensors, or why they stay"]
+        return "\n".join([
+            f"Motet: {_counted(count, 'operation')} in {_counted(len(self.replaced), 'call')}",
+            f"OpenVINO: {_counted(len(self.left), 'operation')}", *show_table(header, rows, "  ")])
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _counted(number: int, thing: str) -> str:
