@@ -218,6 +218,19 @@ def _least(expression: Expr) -> int | None:
     return 0 if min(known) >= 0 else None  # of a product or a quotient
 
 
+def is_increasing(expression: Expr) -> bool:
+    """Whether an expression is composed in a way that it never decreases where symbols, which are not negative,
+    increase: its values for the bounds of the symbols are its bounds."""
+    if not isinstance(expression, list):
+        return True
+    operator, left, right = expression
+    if operator == "*" and (may_be_negative(left) or may_be_negative(right)):
+        return False
+    if operator in ("-", "//", "ceildiv") and not (isinstance(right, int) and right > 0):
+        return False
+    return is_increasing(left) and is_increasing(right)
+
+
 def at_most(left: Expr, right: Expr) -> bool:
     """Whether `left` <= `right` for all values of the symbols, as far as that is easily proven."""
     if left == right:

@@ -18,7 +18,9 @@ import numpy as np
 import openvino as ov
 
 from motet.artifact.dtypes import DTYPES
+from motet.artifact.expressions import evaluate, is_increasing, symbols_of
 from motet.artifact.reader import Artifact
+from motet.artifact.schema import Expr, Signature
 from motet.errors import CallError
 from motet.openvino.operations import bodies_of
 from motet.openvino.runner import Runner
@@ -49,8 +51,24 @@ class MotetCall(ov.Op):
         for index, (spec, shape) in enumerate(
             zip(runner.signature.results, runner.result_extents(shapes), strict=True)
         ):
-            extents = [-1 if extent is None else extent for extent in shape]
+            extents = [self._bounds(named, runner.signature) if extent is None else ov.Dimension(extent)
+                       for extent, named in zip(shape, spec.shape, strict=True)]
             self.set_output_type(index, ov.Type(DTYPES[spec.dtype]), ov.PartialShape(extents))
+
+    def _bounds(self, extent: Expr, signature: Signature) -> Any:
+        """A result's dynamic extent, with the bounds that follow from those of the inputs."""
+        shapes = [self.get_input_partial_shape(symbol.input) for symbol in signature.symbols]
+        if any(shape.rank.is_dynamic for shape in shapes) or not is_increasing(extent):
+            return ov.Dimension()
+        given = {each.name: shape[each.axis] for each, shape in zip(signature.symbols, shapes, strict=True)}
+        used = {name: given.get(name, ov.Dimension()) for name in symbols_of(extent)}  # others follow from values
+        bounded = all(each.max_length >= 0 for each in used.values())
+        try:
+            least = max(0, evaluate(extent, {name: each.min_length for name, each in used.items()}))
+            most = evaluate(extent, {name: each.max_length for name, each in used.items()}) if bounded else -1
+        except CallError:  # too large
+            return ov.Dimension()
+        return ov.Dimension(least, most)
 
     def clone_with_new_inputs(self, new_inputs: Sequence[Any]) -> MotetCall:
         return MotetCall(new_inputs, self.runner, self.part)

@@ -26,7 +26,7 @@ class InferRequest(ov.InferRequest):
 
     def infer(self, *arguments: Any, **options: Any) -> Any:
         """See openvino.InferRequest.infer."""
-        with one_line(CallError):
+        with one_line(CallError, self.model_inputs):
             return super().infer(*arguments, **options)
 
     def wait(self) -> None:
@@ -57,19 +57,34 @@ class CompiledModel(ov.CompiledModel):
 
 
 @contextlib.contextmanager
-def one_line(kind: type[CallError] | type[CompileError]) -> Generator[None]:
-    """Raises OpenVINO's exceptions, and those of calls inside it, as one line of class `kind`."""
+def one_line(kind: type[CallError] | type[CompileError], inputs: Sequence[Any] = ()) -> Generator[None]:
+    """Raises OpenVINO's exceptions, and those of calls inside it, as one line of class `kind`. `inputs` are those of a
+    request, for errors in their extents."""
     try:
         yield
     except (RuntimeError, TypeError, ValueError) as error:
         text = str(error)
-        raise kind(_raised(text) or f"OpenVINO: {meaning(text)}") from None
+        raise kind(_raised(text) or _misfit(text, inputs) or f"OpenVINO: {meaning(text)}") from None
 
 
 def _raised(text: str) -> str:
     """The message of the exception of Python that an exception's text tells of; empty if there is none."""
     found = re.search(r"^(?:motet\.errors\.)?\w*Error: (.*)$", text, re.MULTILINE)
     return found[1] if found else ""
+
+
+def _misfit(text: str, inputs: Sequence[Any]) -> str:
+    """The input and the axis of an exception's text that gives both shapes; empty for other texts."""
+    found = re.search(r"tensor with index: (\d+), .*\(shape=(\[.*\])\) and the tensor \(shape=\(([\d.]*)\)\)", text)
+    if found is None or int(found[1]) >= len(inputs):
+        return ""
+    shape, given = ov.PartialShape(found[2]), [int(extent) for extent in found[3].split(".") if extent]
+    names = sorted(inputs[int(found[1])].get_names())
+    where = f'input "{names[0]}"' if names else f"input {found[1]}"
+    for axis, extent in enumerate(given if len(given) == len(shape) else ()):
+        if not shape[axis].compatible(ov.Dimension(extent)):
+            return f"{where}: axis {axis} is {extent}; expected {shape[axis].to_string()}"
+    return f"{where}: {len(given)} axes given; expected {len(shape)}"
 
 
 def meaning(text: str) -> str:

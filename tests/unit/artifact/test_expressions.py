@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motet.artifact.expressions import apply, evaluate, evaluate_all, show
+from motet.artifact.expressions import apply, evaluate, evaluate_all, is_increasing, show
 from motet.artifact.schema import Expr
 from motet.errors import CallError
 
@@ -88,3 +88,16 @@ def test_folding_does_not_change_values(tree, n: int, m: int):
     except CallError:
         return
     assert evaluate(folded(tree), {"n": n, "m": m}) == expected
+
+
+@given(trees)
+def test_an_increasing_expression_has_its_bounds_at_those_of_its_symbols(expression: Expr) -> None:
+    if is_increasing(expression):
+        values = [evaluate(expression, {"n": n, "m": m}) for n in range(5) for m in range(2, 6)]
+        assert (values[0], values[-1]) == (min(values), max(values))
+
+
+@pytest.mark.parametrize("expression", [["-", 8, "n"], ["//", 8, "n"], ["*", ["-", "n", 3], "m"]])
+def test_an_expression_that_may_decrease_is_not_increasing(expression: Expr) -> None:
+    assert not is_increasing(expression)
+    assert is_increasing(["*", ["max", "n", "m"], ["min", ["min", "n", "m"], 1]])  # a broadcast
