@@ -12,6 +12,7 @@ points on timelines (`timeline.py`). Every method may be called from several thr
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 from collections.abc import Sequence
@@ -423,6 +424,16 @@ def open_device(info: DeviceInfo) -> Device:
         raise
     except Exception as error:  # raised by a plug-in
         raise DeviceError(f"device {info.uri}: cannot be opened: {type(error).__name__}: {error}") from error
+
+
+def obstacle_of(info: DeviceInfo, variant: Variant) -> str | None:
+    """Why a probed device cannot run a variant, which only the open device tells: an OpenCL platform takes SPIR-V or
+    not. None if it can, or cannot be opened."""
+    try:
+        with contextlib.closing(open_device(info)) as device:
+            return device.obstacle(variant)
+    except DeviceError:
+        return None
 
 
 def _entries() -> dict[str, metadata.EntryPoint]:

@@ -16,7 +16,7 @@ from motet.artifact.places import split_place
 from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance
+from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance, obstacle_of
 from motet.runtime.launching import how_to_launch
 from motet.runtime.uri import family_of, split_required, split_uri
 
@@ -152,7 +152,10 @@ def explain(manifest: Manifest, bindings: Mapping[str, str], present: Sequence[D
     _check_fallbacks(devices, where)
     _check_names(devices, bindings, where)
     obstacle = processor_or_nothing if manifest.functions else lambda info, variant: None
-    return _Binding(devices, variants, bindings, present, where, obstacle, regions_of(manifest)).explain()
+    families = [opener(variant.family) for variant in variants]
+    asked = {family for family in families if family != HOST and families.count(family) > 1}
+    return _Binding(devices, variants, bindings, present, where, lambda info, variant: (
+        obstacle_of if info.family in asked else obstacle)(info, variant), regions_of(manifest)).explain()
 
 
 def needed_families(

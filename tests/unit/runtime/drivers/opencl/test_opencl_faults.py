@@ -45,18 +45,22 @@ class Fake:
         that were built are added."""
         log = self.folder / "log"
         log.write_text("")
-        done = subprocess.run(
-            [sys.executable, "-c", _OPEN, str(artifact)], capture_output=True, text=True, check=True, timeout=120,
-            env={
-                **os.environ, **{f"FAKE_OPENCL_{name}": how for name, how in (behaviour or {}).items()},
-                "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path]), "FAKE_OPENCL_LOG": str(log),
-                "MOTET_CACHE_DIR": str(self.folder / "cache"), "MOTET_OPENCL_SECONDS": str(seconds),
-            },
-        )
-        found = json.loads(done.stdout)
+        found = json.loads(self.python("-c", _OPEN, str(artifact), behaviour=behaviour, seconds=seconds))
         builds = [[int(word) for word in line.split()] for line in log.read_text().splitlines()]
         assert found.pop("process") not in [process for process, _ in builds]
         return {**found, "built": [lanes for _, lanes in builds]}
+
+    def python(self, *arguments: str, behaviour: Mapping[str, str] | None = None, seconds: int = 60) -> str:
+        """The output of a process whose only platform is this one."""
+        return subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=120,
+            env={
+                **os.environ, **{f"FAKE_OPENCL_{name}": how for name, how in (behaviour or {}).items()},
+                "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path]),
+                "FAKE_OPENCL_LOG": str(self.folder / "log"),
+                "MOTET_CACHE_DIR": str(self.folder / "cache"), "MOTET_OPENCL_SECONDS": str(seconds),
+            },
+        ).stdout
 
 
 @pytest.fixture
@@ -90,6 +94,17 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_widest_code_is_taken_and_built_once(fake: Fake, artifact: Path) -> None:
     assert fake.open(artifact) == {"targets": ["opencl-c-512"], "notes": [], "built": [1, 16, 16]}
     assert fake.open(artifact)["built"] == []
+
+
+@pytest.mark.parametrize(("behaviour", "target"), [({}, "opencl-c-512"), ({"16": "abort"}, "opencl-c")], ids=str)
+def test_a_dry_run_names_the_code_that_the_platform_takes(
+    fake: Fake, tmp_path: Path, behaviour: Mapping[str, str], target: str
+) -> None:
+    with mb.Graph("main") as g:
+        g.result(mb.exp(g.input("x", (7,))))
+    motet.compile(g, devices="opencl").save(tmp_path / "all.motet")  # SPIR-V, which it does not take, is first
+    shown = fake.python("-m", "motet", "run", str(tmp_path / "all.motet"), "--dry-run", behaviour=behaviour)
+    assert shown.endswith(f", code for {target}\n")
 
 
 @pytest.mark.parametrize("how, said", [
