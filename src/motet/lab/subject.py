@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from motet.artifact.kernel_schedules import ScheduledKernel, encode_schedules
+from motet.artifact.schema import Variant
 from motet.compiler import service
 from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.schedule import KernelSchedule, Reason, encode_schedule
@@ -21,9 +25,10 @@ from motet.compiler.source_files import read_file
 from motet.compiler.targets.device_flags import parse_device_flags_or_uris
 from motet.compiler.targets.families import HOST, families, own_level, resolve_target
 from motet.compiler.targets.family import Target
+from motet.compiler.targets.opencl import OPENCL
 from motet.errors import DeviceError, OptionError
 from motet.lab.operators import is_operator, operator_program
-from motet.runtime.device import DeviceInfo, find_device
+from motet.runtime.device import DeviceInfo, find_device, obstacle_of
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
@@ -122,10 +127,23 @@ def open_program(text: str, device: str = HOST, options: Mapping[str, str] | Non
     if len(flags) != 1 or flags[0].name:
         raise OptionError(f"device {device}: expected one physical device, such as host or cuda:0")
     request = CompileRequest(source, path, devices=flags, cache=False, options=tuple((options or {}).items()))
-    job = service.targets_of(request)
-    family = flags[0].alternatives[0].family
-    uri = flags[0].uri or (HOST if family == HOST else _first_device(family))
-    return LabProgram(text, request, uri, resolve_target(job[0]), tuple(service.list_kernels(request)), device)
+    targets = [resolve_target(name) for name in service.targets_of(request)]
+    only = flags[0].alternatives[0]
+    uri = flags[0].uri or (HOST if only.family == HOST else _first_device(only.family))
+    if len(targets) > 1 and only.family == OPENCL.name and (taken := _taken(targets, uri)) is not None:
+        only = msgspec.structs.replace(only, options="&".join(filter(None, [only.options, f"cpu={taken.name}"])))
+        request, targets = replace(request, devices=(msgspec.structs.replace(flags[0], alternatives=(only,)),)), [taken]
+    return LabProgram(text, request, uri, targets[0], tuple(service.list_kernels(request)), device)
+
+
+def _taken(targets: Sequence[Target], uri: str) -> Target | None:
+    """The first of `targets` whose code an OpenCL platform takes; None without a device that takes one."""
+    for target in targets:
+        variant = Variant(target.family, target.name, target.triple, list(target.requires), [], {})
+        with contextlib.suppress(DeviceError):
+            if obstacle_of(find_device(uri), variant) is None:
+                return target
+    return None
 
 
 def _first_device(family: str) -> str:

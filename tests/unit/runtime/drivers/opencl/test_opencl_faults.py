@@ -97,7 +97,7 @@ def test_the_widest_code_is_taken_and_built_once(fake: Fake, artifact: Path) -> 
 
 
 @pytest.mark.parametrize(("behaviour", "target"), [({}, "opencl-c-512"), ({"16": "abort"}, "opencl-c")], ids=str)
-def test_a_dry_run_names_the_code_that_the_platform_takes(
+def test_dry_runs_and_the_lab_name_the_code_that_the_platform_takes(
     fake: Fake, tmp_path: Path, behaviour: Mapping[str, str], target: str
 ) -> None:
     with mb.Graph("main") as g:
@@ -105,6 +105,8 @@ def test_a_dry_run_names_the_code_that_the_platform_takes(
     motet.compile(g, devices="opencl").save(tmp_path / "all.motet")  # SPIR-V, which it does not take, is first
     shown = fake.python("-m", "motet", "run", str(tmp_path / "all.motet"), "--dry-run", behaviour=behaviour)
     assert shown.endswith(f", code for {target}\n")
+    shown = fake.python("-m", "motet", "lab", "show", "matmul:7x5x3xf32", "--device", "opencl:0", behaviour=behaviour)
+    assert f" for opencl:{target}, on opencl:0\n" in shown
 
 
 @pytest.mark.parametrize("how, said", [
