@@ -96,8 +96,8 @@ bench-corpus: $(STAMP) | build
 
 # PyTorch, JAX, transformers, timm and ONNX Runtime, in a separate environment that sees the packages of .venv.
 # PyTorch for CUDA is several gigabytes. A build for processors alone, some two hundred megabytes, is preferred where
-# pip's index or links have one, such as PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. timm needs torchvision; where
-# there is no build of it for processors, the one for CUDA cannot be imported, nor can transformers next to it, and it is removed.
+# pip's index or links have one, such as PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. timm and transformers need
+# torchvision; where there is no build of it for processors, the module of torchvision_operators.pth makes the one for CUDA importable.
 FRAMEWORKS := .frameworks
 CPU_TORCH   = $(BIN)/python -m pip index versions torch 2>/dev/null | grep -oE '[0-9.]+\+cpu' | head -n 1
 
@@ -107,18 +107,18 @@ cpu-torch: | $(STAMP)
 
 frameworks: $(FRAMEWORKS)/installed
 
-$(FRAMEWORKS)/installed: pyproject.toml | $(STAMP)
+$(FRAMEWORKS)/installed: pyproject.toml conformance/torchvision_operators.py | $(STAMP)
 	@test -x $(FRAMEWORKS)/bin/python || $(BIN)/python -m venv $(FRAMEWORKS)
 	@there=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	here=$$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	echo "import site; site.addsitedir('$$there')" > $$here/motet-environment.pth
+	echo "import site; site.addsitedir('$$there')" > $$here/motet-environment.pth; \
+	cp conformance/torchvision_operators.py $$here; \
+	echo "import torchvision_operators" > $$here/torchvision_operators.pth
 	$(BIN)/python -c 'import tomllib; \
 		print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["frameworks"], sep="\n")' \
 		> $(FRAMEWORKS)/requirements.txt
 	torch=$$($(CPU_TORCH)); $(INSTALL) $(FRAMEWORKS)/bin/python $${torch:+torch==$$torch} -r $(FRAMEWORKS)/requirements.txt
-	@$(FRAMEWORKS)/bin/python -c 'import torchvision' 2> /dev/null || { \
-		echo "note: torchvision does not fit this PyTorch, and is removed: timm cannot be used" >&2; \
-		$(BIN)/uv pip uninstall --quiet --python $(FRAMEWORKS)/bin/python torchvision; }
+	$(FRAMEWORKS)/bin/python -c 'import timm, transformers, torchvision'
 	@touch $@
 
 # OpenVINO, and OpenCL platforms for processors, Intel's and PoCL: one gigabyte, in a separate environment. The driver finds them by

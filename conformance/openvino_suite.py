@@ -33,13 +33,10 @@ def _architectures() -> dict[str, Any]:
     import torch
     import transformers
 
-    from conformance import architectures_timm, architectures_transformers, torchvision_operators
+    from conformance import architectures_timm, architectures_torchvision, architectures_transformers
 
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    torchvision_operators.declare()
-    from conformance import architectures_torchvision  # after the operators that torchvision registers
-
     every = (*architectures_timm.ARCHITECTURES, *architectures_transformers.ARCHITECTURES,
              *architectures_torchvision.ARCHITECTURES)
     return {one.name: one for one in every}

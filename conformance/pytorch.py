@@ -40,9 +40,8 @@ class Outcome(NamedTuple):
 
 def architectures() -> list[Any]:
     """All cases, with unique names."""
-    from conformance import architectures_own, architectures_timm, architectures_transformers, torchvision_operators
+    from conformance import architectures_own, architectures_timm, architectures_transformers
 
-    torchvision_operators.declare()
     found = [*architectures_own.ARCHITECTURES, *architectures_timm.ARCHITECTURES,
              *architectures_transformers.ARCHITECTURES]
     return sorted(found, key=lambda case: case.name)

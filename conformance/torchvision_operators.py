@@ -1,4 +1,4 @@
-"""Makes torchvision importable if its library cannot be loaded.
+"""Makes torchvision importable where its library cannot be loaded. Processes of the frameworks' environment import it.
 
 timm needs torchvision, whose wheels in PyTorch's main registry link to CUDA. With a CPU-only PyTorch, their library
 cannot be loaded, and `import torchvision` fails, because it registers functions for operators that the library
@@ -6,41 +6,35 @@ declares:
 
     @torch.library.register_fake("torchvision::nms")    → RuntimeError: operator torchvision::nms does not exist
 
-No model here runs such an operator, so that a declaration without a kernel is enough.
+They are declared before that, without kernels: calling them still fails. torch is not imported before torchvision is.
 """
 
 # torch may not be installed, and much of it has no types.
-# pyright: reportMissingImports=false
-
-from __future__ import annotations
+# pyright: reportMissingImports=false, reportPrivateUsage=false
 
 import re
-from importlib.util import find_spec
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _DESCRIBED = re.compile(r'register_fake\("torchvision::(\w+)"\)')
 
 
-def declare() -> list[str]:
-    """Declare the operators that torchvision registers but cannot load; returns their names."""
-    import torch
+class DeclaresOperators:
+    """Finds no module; declares the operators when torchvision looks for the module that registers functions for
+    them."""
 
-    spec = find_spec("torchvision")
-    if spec is None or spec.origin is None or _loads(Path(spec.origin).parent):
-        return []
-    described = (Path(spec.origin).parent / "_meta_registrations.py").read_text(encoding="utf-8")
-    names = _DESCRIBED.findall(described)
-    for name in names:
-        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return names
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name != "torchvision._meta_registrations" or path is None:
+            return
+        import torch
+        from torchvision import extension
+
+        if not extension._has_ops():
+            for operator in _DESCRIBED.findall(Path(path[0], "_meta_registrations.py").read_text(encoding="utf-8")):
+                schema = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                torch.library.define(f"torchvision::{operator}", schema)
 
 
-def _loads(folder: Path) -> bool:
-    import torch
-
-    try:
-        for path in folder.glob("_C*.so"):
-            torch.ops.load_library(path)
-    except OSError:
-        return False
-    return True
+sys.meta_path.insert(0, DeclaresOperators)

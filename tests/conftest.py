@@ -9,7 +9,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -43,7 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         os.environ[ALL] = "1"
     openable(environment_platforms(Path(sys.prefix)))
-    hide_unfit_torchvision()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if CACHE not in os.environ:
@@ -76,17 +74,6 @@ def own_levels() -> str:
     compiled for these, which takes half of the time; in `make test-all`, for those that users get."""
     own = own_level()
     return "+".join((own.name, *bases_of(own))) if own else "native"
-
-
-def hide_unfit_torchvision() -> None:
-    """Make torchvision look missing where it was built for another PyTorch: for CUDA, next to a PyTorch for processors
-    alone. Its import fails, and with it those of all packages that would do without it, such as transformers."""
-    try:
-        torch, vision = metadata.version("torch"), metadata.version("torchvision")
-    except metadata.PackageNotFoundError:
-        return
-    if torch.endswith("+cpu") and not vision.endswith("+cpu"):
-        sys.modules["torchvision"] = None  # pyright: ignore[reportArgumentType]
 
 
 @pytest.hookimpl(wrapper=True)
