@@ -56,7 +56,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], *options: Any) -> Any:
     if _is_special(x, params, options) or hx[0].shape[2] != hx[1].shape[2]:
-        return unrolled.lstm_impl(x, hx, params, *options)
+        # PyTorch's fused layer for processors is for inference only, but is chosen wherever `x` itself has no gradient.
+        fused = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(fused and not _is_learning(x, params))
+        try:
+            return unrolled.lstm_impl(x, hx, params, *options)
+        finally:
+            torch._C._set_mkldnn_enabled(fused)
     found, (hidden, cells) = _layers(_LSTM, x, hx, params, options)
     return found, hidden, cells
 
@@ -89,8 +95,12 @@ def _is_special(x: Any, params: Sequence[Any], options: Sequence[Any]) -> bool:
     """Whether a layer of the sequences `x` is unrolled. Only PyTorch's own operators have gradients."""
     _, _, dropout, train, _, batch_first = options
     steps = x.shape[1 if batch_first else 0]
-    learning = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *params))
-    return learning or bool(dropout and train) or x.dtype not in _DTYPES or (isinstance(steps, int) and steps <= _FEW)
+    is_short = isinstance(steps, int) and steps <= _FEW
+    return _is_learning(x, params) or bool(dropout and train) or x.dtype not in _DTYPES or is_short
+
+
+def _is_learning(x: Any, params: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *params))
 
 
 # -- layers --------------------------------------------------------------------------------------------------------
