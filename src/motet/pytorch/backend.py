@@ -1,12 +1,13 @@
-"""The backend `motet` of torch.compile: inference graphs are compiled by Motet and run by its runtime.
+"""The backend `motet` of torch.compile: graphs are compiled by Motet and run by its runtime.
 
     fast = torch.compile(model.eval(), backend="motet")
     fast = torch.compile(model.eval(), backend="motet", options={"devices": "cuda{arch=sm_90a}"})
 
 Parameters and buffers become constants of the compiled program, packed for its kernels. Each call checks whether one of
 them was changed since (by torch's version counters), and recompiles if so. A graph is compiled for each combination of
-extents that it is called with. Graphs that need gradients, graphs over several devices, and graphs with operators
-without a lowering are run by torch, with a warning that states the reason.
+extents that it is called with. Where gradients flow, torch makes a forward and a backward graph, whose parameters are
+read in every call. Graphs over several devices, and graphs with operators without a lowering are run by torch, with a
+warning that states the reason.
 
 The wrappers of torch (for results that are views of arguments, and for mutated arguments) are bypassed if a graph has
 neither.
@@ -31,7 +32,7 @@ from torch import fx
 from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch.export import export_module
 from motet.pytorch.kept import keep_whole
-from motet.pytorch.transformers import settle_attention
+from motet.pytorch.transformers import loosen_views, settle_attention
 from motet.runtime.session import Session
 
 _log = logging.getLogger("motet")
@@ -53,6 +54,7 @@ def motet_backend(
     device of the graph's inputs: this processor, or the GPU with that number. `freeze`: whether parameters and buffers
     become constants (the default), or are read in every call.
     """
+    from functorch.compile import min_cut_rematerialization_partition
     from torch._dynamo.backends.common import aot_autograd
 
     settings = dict(options or {})
@@ -67,11 +69,17 @@ def motet_backend(
         return _boxed(captured)
 
     def training(program: fx.GraphModule, inputs: Sequence[Any]) -> Compiled:
-        _log.warning("torch.compile(backend='motet'): gradients flow through this graph, and torch runs it as it is; "
-                     "to have it compiled, call the model under torch.no_grad()")
-        return _boxed(program)
+        if state := _opaque_state(program):
+            _log.warning("torch.compile(backend='motet'): torch runs this graph itself: %s: its gradients need a "
+                         "result that only PyTorch can read", state)
+            return _boxed(program)
+        loosen_views(program)
+        return _boxed(Captured(program, [], settings))  # parameters change from step to step
 
-    compile_graph = aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference)
+    compile_graph = aot_autograd(
+        fw_compiler=training, bw_compiler=training, inference_compiler=inference,
+        partition_fn=min_cut_rematerialization_partition,
+    )  # fmt: skip
     with keep_whole():
         wrapped = compile_graph(graph, list(example_inputs))
     if len(attempts) != 1:
@@ -126,6 +134,14 @@ def _constants(program: fx.GraphModule) -> list[int]:
     }
     count = sum(node.op == "placeholder" for node in program.graph.nodes)
     return sorted(position for position in found - changed if position < count)
+
+
+def _opaque_state(program: fx.GraphModule) -> str | None:
+    """An operator that keeps bytes of undocumented contents for its gradients: another kernel must not make them."""
+    for node in program.graph.find_nodes(op="call_function", target=operator.getitem):
+        if node.meta["val"].dtype == torch.uint8 and node.users:
+            return str(node.args[0].target)
+    return None
 
 
 def _is_plain(count: int) -> bool:
@@ -264,10 +280,11 @@ def _caller(session: Session, returned: _Returned, home: torch.device, only_tens
         given = inputs if only_tensors else [value for value in inputs if isinstance(value, torch.Tensor)]
         values = function(*[ready(value) for value in given])
         found = values if type(values) is tuple else () if values is None else (values,)
-        if not returned.others:
+        if not returned.others and not returned.inputs:
             return found
+        others = {**returned.others, **{i: inputs[position] for i, position in returned.inputs.items()}}
         rest = iter(found)
-        return tuple(returned.others[i] if i in returned.others else next(rest) for i in range(returned.count))
+        return tuple(others[i] if i in others else next(rest) for i in range(returned.count))
 
     return call
 
@@ -311,16 +328,21 @@ def _devices(where: torch.device) -> str | None:
 
 
 class _Returned:
-    """The results of a graph: `others` are those that are not tensors, by position, of `count` in total. Known after
-    tracing."""
+    """The results of a graph, of `count` in total, by position: `others` are those that are not tensors, `inputs` the
+    positions of those that are inputs, as graphs keep for gradients. Known after tracing."""
 
     def __init__(self) -> None:
         self.others: dict[int, Any] = {}
+        self.inputs: dict[int, int] = {}
         self.count = 0
 
-    def note(self, results: Sequence[Any]) -> None:
+    def note(self, results: Sequence[Any], inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """Records the results of tracing with `inputs`; returns those that are computed."""
+        given = {id(tensor): position for position, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)}
         self.others = {i: result for i, result in enumerate(results) if not isinstance(result, torch.Tensor)}
+        self.inputs = {i: given[id(result)] for i, result in enumerate(results) if id(result) in given}
         self.count = len(results)
+        return [result for i, result in enumerate(results) if i not in self.others and i not in self.inputs]
 
 
 class _Closed(torch.nn.Module):
@@ -328,9 +350,10 @@ class _Closed(torch.nn.Module):
 
     def __init__(
         self, program: fx.GraphModule, constants: Sequence[int], values: Sequence[torch.Tensor],
-        inputs: Sequence[int], given: Sequence[Any], note: Callable[[Sequence[Any]], None],
+        inputs: Sequence[int], given: Sequence[Any], note: Callable[[Sequence[Any], Sequence[Any]], list[torch.Tensor]],
     ) -> None:
         super().__init__()
+        self._inputs = inputs
         self._program = program
         self._note = note
         self._length = len(constants) + len(inputs)
@@ -345,5 +368,4 @@ class _Closed(torch.nn.Module):
         for position, name in self._names.items():
             arguments[position] = getattr(self, name)
         results = self._program(*(arguments[position] for position in range(self._length)))
-        self._note(results)
-        return tuple(result for result in results if isinstance(result, torch.Tensor))
+        return tuple(self._note(results, [arguments[position] for position in self._inputs]))

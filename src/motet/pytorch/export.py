@@ -183,9 +183,11 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     replacements for wrong lowerings."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # pyright: ignore
 
-    own = {
+    own: dict[Any, Callable[..., Any]] = {
         torch.ops.aten.gelu.default: _gelu,
     }
+    if hasattr(torch.ops.prims, "fma"):  # newer versions of torch decompose the steps of optimizers to it
+        own[torch.ops.prims.fma.default] = _fma
     modules = (
         decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing,
         windows, adaptive_pools, searches, deformed,
@@ -201,6 +203,10 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide * wide * wide)
     return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
+
+
+def _fma(a: Any, b: Any, c: Any) -> Any:
+    return a * b + c
 
 
 def _forget_same(program: ExportedProgram) -> None:

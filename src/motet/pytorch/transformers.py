@@ -26,6 +26,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
         aten.scaled_dot_product_attention.default: attention,
         aten._transformer_encoder_layer_fwd.default: encoder_layer,
+        aten._scaled_dot_product_flash_attention_for_cpu.default: trained_attention,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward.default: attention_backward,
     }
 
 
@@ -40,17 +42,66 @@ def attention(
         raise NotImplementedError(f"attention with dropout {dropout_p}; call the module's eval() first")
     if enable_gqa:
         key, value = _for_heads(key, query.shape[-3]), _for_heads(value, query.shape[-3])
+    scores = _scores(query, key, attn_mask, is_causal, scale)
+    if attn_mask is None:
+        return torch.softmax(scores, -1) @ value
+    whole = (scores == float("-inf")).all(-1, keepdim=True)
+    return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
+
+
+def _scores(query: Any, key: Any, mask: Any, is_causal: bool, scale: float | None) -> Any:
     scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         rows = torch.arange(query.shape[-2], device=query.device).unsqueeze(-1)
         columns = torch.arange(key.shape[-2], device=query.device)
         scores = torch.where(columns <= rows, scores, float("-inf"))
-    if attn_mask is None:
-        return torch.softmax(scores, -1) @ value
-    choose = attn_mask.dtype == torch.bool
-    scores = torch.where(attn_mask, scores, float("-inf")) if choose else scores + attn_mask
-    whole = (scores == float("-inf")).all(-1, keepdim=True)
-    return torch.where(whole, 0.0, torch.softmax(scores, -1)) @ value
+    if mask is None:
+        return scores
+    return torch.where(mask, scores, float("-inf")) if mask.dtype == torch.bool else scores + mask
+
+
+# The parameters are those of aten._scaled_dot_product_flash_attention_for_cpu.
+def trained_attention(
+    query: Any, key: Any, value: Any, dropout_p: float = 0.0, is_causal: bool = False,
+    *, attn_mask: Any = None, scale: float | None = None,
+) -> Any:
+    """Attention, and the logarithm of the sum of each row's exponentials, which its gradients need."""
+    if dropout_p:
+        return NotImplemented
+    heads = query.shape[-3]
+    scores = _scores(query, _for_heads(key, heads), attn_mask, is_causal, scale).float()
+    sums = torch.logsumexp(scores, -1)
+    return _weights(scores, sums).to(value.dtype) @ _for_heads(value, heads), sums
+
+
+def _weights(scores: Any, sums: Any) -> Any:
+    """The softmax of scores; zeros in rows that are masked completely."""
+    sums = sums.unsqueeze(-1)
+    return torch.where(sums == float("-inf"), 0.0, torch.exp(scores - sums))
+
+
+# The parameters are those of aten._scaled_dot_product_flash_attention_for_cpu_backward.
+def attention_backward(
+    grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout_p: float, is_causal: bool,
+    *, attn_mask: Any = None, scale: float | None = None,
+) -> Any:
+    """The gradients of query, key and value. Source: Dao et al., FlashAttention, appendix B."""
+    if dropout_p:
+        return NotImplemented
+    heads, factor = query.shape[-3], query.shape[-1] ** -0.5 if scale is None else scale
+    keys, values = _for_heads(key, heads), _for_heads(value, heads)
+    weights = _weights(_scores(query, keys, attn_mask, is_causal, scale).float(), logsumexp)
+    of_weights = (grad_out @ values.transpose(-2, -1)).float() - (grad_out * out).float().sum(-1, keepdim=True)
+    of_scores = (weights * of_weights * factor).to(query.dtype)
+    of_keys = of_scores.transpose(-2, -1) @ query
+    of_values = weights.to(value.dtype).transpose(-2, -1) @ grad_out
+    return of_scores @ keys, _of_shared(of_keys, key.shape[-3]), _of_shared(of_values, value.shape[-3])
+
+
+def _of_shared(gradient: Any, heads: int) -> Any:
+    """Sums the gradients of heads that `_for_heads` repeated."""
+    group = gradient.shape[-3] // heads
+    return gradient.unflatten(-3, (heads, group)).sum(-3) if group > 1 else gradient
 
 
 def _for_heads(x: Any, heads: int) -> Any:
@@ -128,10 +179,14 @@ def settle_attention(program: fx.GraphModule) -> None:
         graph.erase_node(node)
         changed = True
     if changed:
-        for node in graph.nodes:
-            if node.op == "call_function" and node.target is aten.view.default:
-                node.target = aten.reshape.default
-        program.recompile()
+        loosen_views(program)
+
+
+def loosen_views(program: fx.GraphModule) -> None:
+    """Replaces views, which were traced for one layout of their argument, by reshapes, in place."""
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    program.recompile()
 
 
 def _shares_heads(given: dict[str, Any]) -> bool:

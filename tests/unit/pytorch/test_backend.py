@@ -116,14 +116,6 @@ def test_operators_without_lowering_run_in_torch(caplog: pytest.LogCaptureFixtur
     assert "_linalg_svd" in caplog.text
 
 
-def test_gradients_flow_through_torch(model: Any, caplog: pytest.LogCaptureFixture, compiled: list[Any]) -> None:
-    with caplog.at_level(logging.WARNING, "motet"):
-        torch.compile(model, backend="motet")(torch.randn(2, 3, 7, 7))["logits"].sum().backward()
-    assert model.linear.weight.grad is not None
-    assert "gradients flow" in caplog.text
-    assert not compiled
-
-
 @torch.no_grad()
 def test_options_reach_the_compiler(model: Any, compiled: list[Any]) -> None:
     options = {"devices": "host{cpu=x86-64-v3}", "jobs": 1}
@@ -194,7 +186,7 @@ def test_buffers_that_a_call_changes(compiled: list[Any]) -> None:
 
 
 def test_a_step_of_training_and_then_inference(model: Any, compiled: list[Any]) -> None:
-    """Gradients are those of torch, and what is compiled sees the weights that they made."""
+    """What is compiled sees the weights that the step made."""
     twin = Model()
     twin.load_state_dict(model.state_dict())
     fast = torch.compile(model, backend="motet")
@@ -209,7 +201,7 @@ def test_a_step_of_training_and_then_inference(model: Any, compiled: list[Any]) 
         torch.testing.assert_close(mine.grad, theirs.grad)
     with torch.no_grad():
         torch.testing.assert_close(fast(x)["logits"], twin(x)["logits"])
-    assert len(compiled) == 2
+    assert len(compiled) == 4  # inference, forward, backward, inference with other weights
 
 
 def test_gradients_of_inputs(compiled: list[Any]) -> None:
@@ -221,7 +213,7 @@ def test_gradients_of_inputs(compiled: list[Any]) -> None:
         result = fast(x)
     assert not result.requires_grad
     torch.testing.assert_close(result, (x * x).sin().sum().detach())
-    assert len(compiled) == 1
+    assert len(compiled) == 3  # forward, backward, inference
 
 
 @torch.no_grad()
