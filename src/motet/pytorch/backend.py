@@ -55,6 +55,7 @@ def motet_backend(
     become constants (the default), or are read in every call.
     """
     from functorch.compile import min_cut_rematerialization_partition
+    from torch._decomp import get_decompositions
     from torch._dynamo.backends.common import aot_autograd
 
     settings = dict(options or {})
@@ -79,6 +80,8 @@ def motet_backend(
     compile_graph = aot_autograd(
         fw_compiler=training, bw_compiler=training, inference_compiler=inference,
         partition_fn=min_cut_rematerialization_partition,
+        # torch.export ignores decompositions of what is composite and has kernels too.
+        decompositions=get_decompositions([torch.ops.aten.silu_backward]),
     )  # fmt: skip
     with keep_whole():
         wrapped = compile_graph(graph, list(example_inputs))

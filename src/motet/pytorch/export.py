@@ -36,6 +36,7 @@ from motet.pytorch import (
     deformed,
     experts,
     fourier_forms,
+    gradients,
     normalizations,
     orders,
     recurrences,
@@ -189,8 +190,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     if hasattr(torch.ops.prims, "fma"):  # newer versions of torch decompose the steps of optimizers to it
         own[torch.ops.prims.fma.default] = _fma
     modules = (
-        decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, recurrences, resizing,
-        windows, adaptive_pools, searches, deformed,
+        decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, gradients, recurrences,
+        resizing, windows, adaptive_pools, searches, deformed,
     )  # fmt: skip
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}

@@ -133,6 +133,20 @@ def test_gradients_of_attention(mask: str, caplog: pytest.LogCaptureFixture) -> 
     assert not warnings_of(caplog)
 
 
+@pytest.mark.parametrize("groups", [2, 12])
+def test_gradients_of_convolutions_in_groups(groups: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Gradients of many groups are those of PyTorch itself."""
+    model = nn.Sequential(nn.Conv2d(12, 12, 3, 2, 1, groups=groups), nn.SiLU(), nn.Flatten())
+    twin, x = copy.deepcopy(model), torch.randn(2, 12, 5, 5)
+    with caplog.at_level(logging.WARNING, "motet"):
+        for call in (torch.compile(model, backend="motet"), twin):
+            call(x).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    said = ["aten.convolution_backward of 12 groups" in warning for warning in warnings_of(caplog)]
+    assert said == [True] * (groups > 8)
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
 def test_steps_of_optimizers(optimizer: str, caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Linear(6, 5)
