@@ -224,7 +224,7 @@ class Tiles(ContractionSpace):
         if deep > whole:
             sums = steps(PartialVector(plan.lanes, deep - whole))(whole, sums)
         views = Views(f, c.places, self.coordinates(f), self.row_dim, c.column)
-        wide = 1 << (plan.width - 1).bit_length()
+        wide = max(2, 1 << (plan.width - 1).bit_length())  # bodies have no vectors of one lane
         for row in range(rows):
             vector: ir.Value = ir.Constant(ir.VectorType(self.element, wide), None)
             for j in range(columns):
