@@ -1,13 +1,15 @@
 """Builds small programs for a device before others are: a platform may list a device, or prefer lengths of vectors,
 that its compiler does not know, such as an old PoCL a new processor.
 
-What came of it is kept in the cache, by the device, its platform and their versions.
+What came of it is kept in the cache, by the device, its platform, their versions, and the linker that PoCL needs: what
+failed for want of one is tried again when it is there.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import shutil
 
 from motet.cache import Cache
 from motet.errors import DeviceError, OptionError
@@ -57,7 +59,7 @@ def try_program(number: int, about: str, program: str) -> str:
         cache = Cache()
     except OptionError:
         cache = None
-    key = f"opencl trial\n{about}\n{time_limit()}\n{program}"
+    key = f"opencl trial\n{about}\n{time_limit()}\n{shutil.which('ld')}\n{program}"
     known = cache.get(key) if cache is not None else None
     if known is not None:
         return known.decode()
