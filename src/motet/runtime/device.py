@@ -374,7 +374,8 @@ def _local(uri: str, present: Sequence[DeviceInfo]) -> str | None:
 def _by_name(base: str, present: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """The devices that a URI names by an alias, or else by a part of their name; without case."""
     family, _, text = base.partition(":")
-    alike = [info for info in present if info.family == family and info.aliases and info.available]
+    alike = [info for info in present if info.family == family and info.aliases]
+    alike.sort(key=lambda info: not info.available)
     wanted = text.lower()
     if not wanted or wanted.isdecimal():
         return []

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo
@@ -52,7 +53,7 @@ conformance_exempt = {
 
 
 def probe() -> Sequence[DeviceInfo]:
-    """All devices of all platforms."""
+    """All devices of all platforms; last those that cannot be used."""
     try:
         opencl = load_api()
         found = _list(opencl)
@@ -60,12 +61,8 @@ def probe() -> Sequence[DeviceInfo]:
         return [_missing(str(error))]
     if not found:
         return [_missing(f"no OpenCL platform has a device; {INSTALL}")]
-    infos: list[DeviceInfo] = []
-    lacking: list[DeviceInfo] = []
-    for platform, device in found:
-        info = _describe(opencl, platform, device, len(infos))
-        (infos if info.available else lacking).append(info)
-    return infos or [lacking[0]]
+    infos = sorted((_describe(opencl, *each) for each in found), key=lambda info: not info.available)
+    return [replace(info, uri=f"{FAMILY}:{place}", ordinal=place) for place, info in enumerate(infos)]
 
 
 def open(info: DeviceInfo) -> OpenClDevice:
@@ -102,15 +99,15 @@ def _list(opencl: OpenClApi) -> list[tuple[Handle, Handle]]:
     return [(platform, device) for platform in opencl.platforms() for device in opencl.devices(platform)]
 
 
-def _describe(opencl: OpenClApi, platform: Handle, device: Handle, ordinal: int) -> DeviceInfo:
+def _describe(opencl: OpenClApi, platform: Handle, device: Handle) -> DeviceInfo:
     units = opencl.device_number(device, DEVICE_COMPUTE_UNITS)
     name = f"{opencl.device_text(device, DEVICE_NAME)} ({opencl.platform_text(platform, PLATFORM_NAME)})"
     reason = _obstacle(opencl, device)
     return DeviceInfo(
-        name, f"{FAMILY}:{ordinal}", cores=min(units, os.cpu_count() or units), threads=units,
+        name, FAMILY, cores=min(units, os.cpu_count() or units), threads=units,
         level=opencl.device_text(device, DEVICE_VERSION), memory=opencl.device_number(device, DEVICE_MEMORY),
         aliases=_aliases(opencl, platform, device), available=not reason,
-        reason=f"{name}: {reason}" if reason else "", family=FAMILY, ordinal=ordinal,
+        reason=f"{name}: {reason}" if reason else "", family=FAMILY,
     )
 
 

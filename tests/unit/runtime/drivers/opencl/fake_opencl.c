@@ -17,7 +17,7 @@
 #define FLOATS 16 /* that the device prefers */
 #define PARAMETERS size_t room, void *out, size_t *needed
 typedef struct { char *source, names[4096]; int lanes; } program;
-static int platform, device, context, queue, kernel;
+static int platform, device, lost, context, queue, kernel;
 enum { INVALID_VALUE = -30, INVALID_OPERATION = -59, BUILD_FAILURE = -11, INVALID_BINARY = -42 };
 
 static int give(const void *value, size_t bytes, PARAMETERS) {
@@ -61,19 +61,21 @@ int clGetPlatformInfo(void *of, unsigned what, PARAMETERS) {
 
 int clGetDeviceIDs(void *of, unsigned long kind, unsigned room, void **out, unsigned *count) {
   obey("FAKE_OPENCL_LIST");
-  if (count) *count = 1;
-  if (out && room) out[0] = &device;
+  void *const all[] = {&lost, &device}; /* the first is there only if the environment has FAKE_OPENCL_LOST */
+  unsigned first = getenv("FAKE_OPENCL_LOST") == NULL;
+  if (count) *count = 2 - first;
+  for (unsigned i = first; out && i < 2 && i - first < room; i++) out[i - first] = all[i];
   return 0;
 }
 
 int clGetDeviceInfo(void *of, unsigned what, PARAMETERS) {
   switch (what) {
-  case 0x102B: return text("Fake processor", room, out, needed);
+  case 0x102B: return text(of == &lost ? "Lost processor" : "Fake processor", room, out, needed);
   case 0x102F: return text("OpenCL 3.0", room, out, needed);
   case 0x102D: return text("1.0", room, out, needed);
   case 0x105B: case 0x1030: return text("", room, out, needed); /* no SPIR-V, no extensions */
   case 0x1031: return number((unsigned long)&platform, room, out, needed);
-  case 0x1027: return number(1, room, out, needed); /* available */
+  case 0x1027: return number(of != &lost, room, out, needed); /* available */
   case 0x1002: return number(2, room, out, needed); /* compute units */
   case 0x101F: return number(1ul << 30, room, out, needed);
   case 0x1010: return number(1ul << 28, room, out, needed);

@@ -40,17 +40,24 @@ class Fake:
 
     folder: Path
 
-    def open(self, artifact: Path, behaviour: Mapping[str, str] | None = None, seconds: int = 60) -> dict[str, Any]:
+    def open(
+        self, artifact: Path, behaviour: Mapping[str, str] | None = None, seconds: int = 60,
+        environment: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         """What a new process finds that loads `artifact`, where the compiler has `behaviour`; the lanes of the programs
         that were built are added."""
         log = self.folder / "log"
         log.write_text("")
-        found = json.loads(self.python("-c", _OPEN, str(artifact), behaviour=behaviour, seconds=seconds))
+        found = json.loads(self.python("-c", _OPEN, str(artifact), behaviour=behaviour, seconds=seconds,
+                                       environment=environment))
         builds = [[int(word) for word in line.split()] for line in log.read_text().splitlines()]
         assert found.pop("process") not in [process for process, _ in builds]
         return {**found, "built": [lanes for _, lanes in builds]}
 
-    def python(self, *arguments: str, behaviour: Mapping[str, str] | None = None, seconds: int = 60) -> str:
+    def python(
+        self, *arguments: str, behaviour: Mapping[str, str] | None = None, seconds: int = 60,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
         """The output of a process whose only platform is this one."""
         return subprocess.run(
             [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=120,
@@ -59,6 +66,7 @@ class Fake:
                 "PYTHONPATH": os.pathsep.join([str(self.folder), *sys.path]),
                 "FAKE_OPENCL_LOG": str(self.folder / "log"),
                 "MOTET_CACHE_DIR": str(self.folder / "cache"), "MOTET_OPENCL_SECONDS": str(seconds),
+                **(environment or {}),
             },
         ).stdout
 
@@ -166,6 +174,23 @@ def test_a_platform_that_builds_no_program_is_not_available(fake: Fake, artifact
     assert found["error"].startswith("DeviceError: device opencl:0: ")
     assert "its compiler builds no program: the platform's compiler died (SIGABRT): LLVM ERROR" in found["error"]
     assert found["built"] == [1]
+
+
+def test_devices_that_cannot_be_used_are_listed_last_with_the_reason(fake: Fake, artifact: Path) -> None:
+    listed = json.loads(fake.python("-m", "motet", "devices", "--json", behaviour={"LOST": "1"}))
+    rows = [(each["uri"], each["available"], each["reason"]) for each in listed if each["family"] == "opencl"]
+    reason = "Lost processor (Fake OpenCL): its platform says that it is not available"
+    assert rows == [("opencl:0", True, ""), ("opencl:1", False, reason)]
+    assert fake.open(artifact, {"LOST": "1"})["targets"] == ["opencl-c-512"]
+
+
+def test_a_trial_is_made_again_where_a_linker_was_installed(fake: Fake, artifact: Path, tmp_path: Path) -> None:
+    assert fake.open(artifact, {"1": "abort"})["built"] == [1]
+    assert fake.open(artifact, {"1": "abort"})["built"] == []
+    (tmp_path / "ld").write_text("#!/bin/sh\n")
+    (tmp_path / "ld").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    assert fake.open(artifact, environment={"PATH": path})["targets"] == ["opencl-c-512"]
 
 
 @pytest.mark.parametrize("how, said", [
