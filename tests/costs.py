@@ -14,7 +14,8 @@ import pytest
 
 COSTS = Path(__file__).with_suffix(".json")
 _SECONDS = 0.8  # of the cases of one function
-LEAST = 2  # cases of one function, whatever they take
+LEAST = 2  # cases of one function, if they are short
+_LONG = 1.0  # seconds, of a case beside which no other is run
 _GOLDEN = 0.6180339887498949
 
 
@@ -30,8 +31,12 @@ def mark_slow(items: Iterable[pytest.Item], costs: Mapping[str, float]) -> None:
         if item.get_closest_marker("slow") is None and function_of(item.nodeid) in costs:
             cases[function_of(item.nodeid)].append(item)
     for name, some in cases.items():
-        for index in spread(len(some))[max(LEAST, int(_SECONDS / costs[name])) :]:
+        for index in spread(len(some))[_most(costs[name]) :]:
             some[index].add_marker(pytest.mark.slow)
+
+
+def _most(cost: float) -> int:
+    return max(1 if cost > _LONG else LEAST, int(_SECONDS / cost))
 
 
 def spread(count: int) -> list[int]:

@@ -103,6 +103,7 @@ def compare(model: Any, reference: Any, inputs: dict[str, Any], torch: Any) -> N
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_a_model_of_text(tmp_path: Path, frameworks: tuple[Any, Any]) -> None:
     torch, transformers = frameworks
     reference = bert(transformers, "BertForSequenceClassification")
