@@ -129,6 +129,7 @@ class MotetCopier:
         sent = np.random.default_rng(size + source).integers(0, 256, size, np.uint8)
         found = np.zeros_like(sent)
         self.devices[source].write(self.sources[source], sent).wait()
+        self.devices[1 - source].write(self.targets[1 - source], ~sent).wait()  # or an earlier copy would do
         self.start(source)
         self.wait()
         self.devices[1 - source].read(self.targets[1 - source], found).wait()
