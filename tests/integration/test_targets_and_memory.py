@@ -29,6 +29,13 @@ def test_one_artifact_holds_code_for_every_processor_asked_for(name: str) -> Non
             assert struct.unpack_from("<H", header, 18)[0] == MACHINES[variant.target]
 
 
+def test_a_level_is_not_left_out_for_the_one_that_it_extends_on_another_device() -> None:
+    levels = {"acc": "null{cpu=x86-64-v4},@cpu", "cpu": "host{cpu=x86-64-v4-amx}"}
+    artifact = motet.compile("examples/two_devices.mlir", devices=levels, cache=False)
+    made = [(variant.family, variant.target) for variant in artifact.manifest.variants]
+    assert sorted(made) == [("host", "x86-64-v4-amx"), ("null", "x86-64-v4")]
+
+
 def test_every_level_of_one_processor_gives_the_same_numbers() -> None:
     x = np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)
     model = models.MODELS["resnet18_small"]()

@@ -167,11 +167,12 @@ def _signatures(functions: Sequence[ir.Operation], partitioned: Partitioned) -> 
 
 
 def worthwhile(targets: Sequence[Target], kernels: Kernels) -> list[Target]:
-    """`targets` without those whose code would equal that of their base, which is also compiled for."""
-    names = {target.name for target in targets}
+    """`targets` without those whose code would equal that of their base, which is also compiled for in their family."""
+    known = {(target.family, target.name) for target in targets}
     return [
         target for target in targets
-        if target.base not in names or any(map(backend_of(target).improves_on_base, kernels.readable.values()))
+        if (target.family, target.base) not in known
+        or any(map(backend_of(target).improves_on_base, kernels.readable.values()))
     ]
 
 
