@@ -9,6 +9,7 @@ earlier runs (`checks/costs.py`).
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import subprocess
@@ -72,8 +73,7 @@ def choose(near: Mapping[str, int], seconds: Mapping[str, float], limit: float) 
 def reaching(changed: Collection[str], limit: float) -> list[str]:
     """The files of tests that reach the changed files by imports, for `limit` seconds: those named like one of them
     first, then the nearest and quickest."""
-    tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
-    modules = [*read_modules(), *tests]
+    modules, tests = _read_all()
     names = {str(module.path.relative_to(TOP)): module.name for module in modules}
     near = distances([names[file] for file in changed if file in names], modules)
     words = {word for file in changed for word in _words(file)}
@@ -85,6 +85,13 @@ def reaching(changed: Collection[str], limit: float) -> list[str]:
     for function, (_, taken) in read_durations().items():
         seconds[function.partition("::")[0]] += taken
     return choose(files, seconds, limit)
+
+
+@functools.cache
+def _read_all() -> tuple[list[Module], list[Module]]:
+    """All modules, with the tests; and the tests. To read the imports of all takes half a minute."""
+    tests = [Module(f"tests.{module.name}", module.path, module.text) for module in read_modules(TOP / "tests")]
+    return [*read_modules(), *tests], tests
 
 
 def _words(file: str) -> set[str]:

@@ -50,8 +50,8 @@ def read_faults() -> list[Fault]:
     return [Fault(**each) for each in tomllib.loads(_FAULTS.read_text())["fault"]]
 
 
-def find(fault: Fault, seconds: float, slow: bool) -> str:
-    """The first test that fails with a fault; empty if none does within `seconds`."""
+def find(fault: Fault, files: Sequence[str], seconds: float, slow: bool) -> str:
+    """The first test of `files` that fails with a fault; empty if none does within `seconds`."""
     with tempfile.TemporaryDirectory(prefix="motet-mutant-") as folder:
         top = Path(folder)
         for file in _files():
@@ -60,8 +60,6 @@ def find(fault: Fault, seconds: float, slow: bool) -> str:
         fault.make(top)
         command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "120"]
         command += [] if slow else ["-m", "not slow"]
-        first = [f"tests/{fault.first}.py"] if fault.first else []
-        files = dict.fromkeys([*first, *reaching([f"src/motet/{fault.file}"], seconds)])
         try:
             done = subprocess.run([*command, *files], cwd=top, env=os.environ | {"PYTHONPATH": str(top / "src")},
                                   capture_output=True, text=True, check=False, timeout=2 * seconds)  # fmt: skip
@@ -71,6 +69,12 @@ def find(fault: Fault, seconds: float, slow: bool) -> str:
         return ""
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
     return failed[1] if failed else done.stdout.strip().rpartition("\n")[2]
+
+
+def near(fault: Fault, seconds: float) -> list[str]:
+    """The files of tests that may find a fault, for `seconds`, the nearest first."""
+    first = [f"tests/{fault.first}.py"] if fault.first else []
+    return list(dict.fromkeys([*first, *reaching([f"src/motet/{fault.file}"], seconds)]))
 
 
 def _files() -> Iterator[Path]:
@@ -87,7 +91,7 @@ def report(faults: Sequence[Fault], seconds: float, jobs: int, slow: bool) -> in
     found = 0
     begun = time.monotonic()
     with ThreadPoolExecutor(jobs) as pool:
-        waiting = {pool.submit(find, fault, seconds, slow): fault for fault in faults}
+        waiting = {pool.submit(find, fault, near(fault, seconds), seconds, slow): fault for fault in faults}
         for done in as_completed(waiting):
             test = done.result()
             found += bool(test)
