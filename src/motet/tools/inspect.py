@@ -292,18 +292,18 @@ def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
     (`intel_launches.py`)."""
     import msgspec
 
-    from motet.artifact.gpu_limits import GPU_LIMITS
+    from motet.artifact.gpu_limits import gpu_limits
     from motet.tools.intel_launches import FAMILY, intel_facts
 
     if variant.family == FAMILY:
         return intel_facts(artifact, variant)
+    limits = gpu_limits(variant.family, variant.target)
     facts: list[dict[str, Any]] = []
     for name in variant.objects:
         path = PurePosixPath(name)
-        if path.suffix not in _BINARIES or variant.family not in GPU_LIMITS:
+        if path.suffix not in _BINARIES or limits is None:
             continue
         described: dict[str, Any] = msgspec.json.decode(artifact.member(str(path.with_suffix(".json"))))
-        limits = GPU_LIMITS[variant.family]
         facts.append({
             "launch": path.stem,
             "binary": path.suffix[1:],
