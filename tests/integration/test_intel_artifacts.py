@@ -253,7 +253,7 @@ def test_inspect_states_units_and_sources() -> None:
     pvc, spirv = describe(artifact)["variants"]
     (fact,) = pvc["launches"]
     native = fact["native"]
-    assert native["flags"] == "-cl-intel-256-GRF-per-thread" and native["retry"] is None
+    assert native["flags"] == "-cl-intel-256-GRF-per-thread" and native["retries"] == []
     assert native["registers"] == {
         "value": 256, "unit": "registers of a sub-group", "source": ".ze_info grf_count"}
     assert native["max_work_group"]["value"] == 512 and native["max_work_group"]["unit"] == "work-items"

@@ -9,7 +9,7 @@ import msgspec
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """What a second compilation with more registers gave: its flags, the registers that it spilled (-1 if it was not
+    """What another compilation with more registers gave: its flags, the registers that it spilled (-1 if it was not
     made), whether it was taken, and why or why not."""
 
     flags: str
@@ -44,7 +44,7 @@ class Native(msgspec.Struct, frozen=True, omit_defaults=True):
     max_work_group: int
     matrix_engine: bool
     sources: dict[str, str]
-    retry: Retry | None = None
+    retries: list[Retry] = []
     passed_over: PassedOver | None = None
 
 

@@ -47,7 +47,7 @@ def _native(native: Native) -> dict[str, Any]:
             name: {"value": getattr(native, name), "unit": unit, "source": native.sources.get(name, "not stated")}
             for name, unit in _UNITS.items()
         },
-        "retry": None if native.retry is None else msgspec.to_builtins(native.retry),
+        "retries": msgspec.to_builtins(native.retries),
         "passed_over": None if native.passed_over is None else msgspec.to_builtins(native.passed_over),
     }
 
@@ -61,7 +61,7 @@ def intel_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = [
         f"  {fact['launch']}: again with {retry['flags']}: {'taken' if retry['taken'] else 'not taken'}, "
         f"{retry['reason']}"
-        for fact in facts if (retry := fact.get("native", {}).get("retry")) is not None
+        for fact in facts for retry in fact.get("native", {}).get("retries", [])
     ]
     notes += [
         f"  {fact['launch']}: sub-groups of {other['sub_group']} not taken, {other['reason']}"

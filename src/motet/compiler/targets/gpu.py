@@ -16,8 +16,9 @@ class XpuDevice:
     """What the code generator needs of an Intel GPU. `device` is its name for Intel's offline compiler; empty for
     SPIR-V that any device takes. `sub_groups` are the numbers of work-items of a sub-group, the preferred one first;
     `work_group` is the maximum of a work-group whose work-items have 128 registers of `register_bytes` bytes each, for
-    a whole sub-group. `large_registers` means that a kernel may have 256 registers, with work-groups half as large;
-    `registers` is the mode that the user chose, `sub_group` the number of work-items, 0 for the compiler's choice."""
+    a whole sub-group. `register_files` are the numbers of registers that a kernel may have, with work-groups half as
+    large for twice as many; `isa` is the number of the instruction set in Intel's assembler. `registers` is the mode
+    that the user chose, `sub_group` the number of work-items, 0 for the compiler's choice."""
 
     device: str
     sub_groups: tuple[int, ...]
@@ -27,7 +28,8 @@ class XpuDevice:
     block_loads: bool = False
     bfloat16: bool = False
     fp64: bool = True
-    large_registers: bool = True
+    register_files: tuple[int, ...] = (128, 256)
+    isa: int = 0
     registers: str = "default"
     sub_group: int = 0
 

@@ -21,17 +21,19 @@ REGISTERS = ("default", "small", "large", "auto")
 SUB_GROUPS = ("auto", "16", "32")
 ANY = "spirv"  # the target for all devices that take SPIR-V and have sub-groups
 _TRIPLE = "spirv64-unknown-unknown"
+_XE, _XE_HPG, _XE_HPC = (1 << 24 | minor for minor in (0, 2, 4))  # `iga_gen_t` of `iga.h`
 # Devices without a matrix engine that triton-xpu uses.
 _XE_LP = XpuDevice(
-    device="tgllp", sub_groups=(16, 32), work_group=512, register_bytes=32, large_registers=False, fp64=False,
+    device="tgllp", sub_groups=(16, 32), work_group=512, register_bytes=32, register_files=(128,), fp64=False,
+    isa=_XE,
 )
-_DG2 = replace(_XE_LP, device="acm-g10", work_group=1024, large_registers=True)
+_DG2 = replace(_XE_LP, device="acm-g10", work_group=1024, register_files=(128, 256), isa=_XE_HPG)
 _PVC = XpuDevice(
     device="pvc", sub_groups=(16, 32), work_group=1024, register_bytes=64, matrix_engine=True, block_loads=True,
-    bfloat16=True,
+    bfloat16=True, isa=_XE_HPC,
 )
 # What devices with sub-groups have, processors among them.
-_ANY = XpuDevice(device="", sub_groups=(16, 32), work_group=512, register_bytes=32, large_registers=False)
+_ANY = XpuDevice(device="", sub_groups=(16, 32), work_group=512, register_bytes=32, register_files=(128,))
 
 
 def _target(name: str, xpu: XpuDevice, shared: int, processors: int) -> GpuTarget:

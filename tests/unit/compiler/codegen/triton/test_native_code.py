@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from motet.artifact.launch import Native, PassedOver
-from motet.compiler.codegen.triton.compile import native_code, ocloc, zebin
+from motet.compiler.codegen.triton.compile import iga, native_code, ocloc, zebin
 from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD, OutOfResources, make_native
 from motet.compiler.codegen.triton.compile.ocloc import CompilerFailure, OfflineBuild
 from motet.compiler.codegen.triton.compile.worker import Made, less_spilling
@@ -43,24 +44,33 @@ class Compiler:
     """Stands for the offline compiler: the registers that a kernel spills, by flags."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **spilled: int) -> None:
+        self.work: dict[int, iga.ThreadWork] = {}  # by registers
         self.flags: list[str] = []
         self._spilled = spilled
         monkeypatch.setattr(ocloc, "compile_spirv", self.compile)
         monkeypatch.setattr(ocloc, "version", lambda: "a compiler")
         monkeypatch.setattr(zebin, "read_kernel", lambda code, kernel: code)
+        monkeypatch.setattr(zebin, "section", lambda code, name: str(code.registers).encode())
+        monkeypatch.setattr(iga, "read_work", lambda code, isa, register_bytes: self.work.get(int(code)))
 
     def compile(self, spirv: bytes, name: str, flags: str) -> OfflineBuild:
         self.flags.append(flags)
-        large = flags == LARGE and "dishonoured" not in self._spilled
-        facts = zebin.KernelFacts(256 if large else 128, 16, 0, None, matrix_engine=False)
-        spilled = self._spilled["large" if large else "default"]
+        found = re.search(r"\d+", flags)
+        registers = int(found[0]) if found and "dishonoured" not in self._spilled else 128
+        facts = zebin.KernelFacts(registers, 16, 0, None, matrix_engine=False)
+        spilled = self._spilled[{128: "default", 256: "large", 512: "huge"}[registers]]
         return OfflineBuild(facts, {"k": spilled} if spilled else {})  # type: ignore[arg-type]
 
 
-def test_few_spills_are_no_reason_to_compile_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = Compiler(monkeypatch, default=SPILL_THRESHOLD)
+def test_unknown_instructions_without_spills_are_no_reason_to_compile_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=0)
     _, native = make_native(b"", "k", device("pvc"), 512)
-    assert compiler.flags == [""] and native.retry is None
+    assert compiler.flags == [""] and native.retries == [] and native.spilled_registers == 0
+
+
+def test_spills_have_units_and_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    Compiler(monkeypatch, default=SPILL_THRESHOLD, large=SPILL_THRESHOLD)
+    _, native = make_native(b"", "k", device("pvc"), 512)
     assert (native.spilled_registers, native.spilled_bytes) == (SPILL_THRESHOLD, SPILL_THRESHOLD * 64)
     assert native.max_work_group == 1024 and native.sources["spilled_registers"] == "compiler log"
 
@@ -70,32 +80,67 @@ def test_the_large_register_file_is_taken_where_it_spills_less(monkeypatch: pyte
     _, native = make_native(b"", "k", device("pvc"), 512)
     assert compiler.flags == ["", LARGE] and native.flags == LARGE
     assert (native.registers, native.spilled_registers, native.max_work_group) == (256, 3, 512)
-    assert native.retry is not None and native.retry.taken and "3 registers instead of 90" in native.retry.reason
+    (retry,) = native.retries
+    assert retry.taken and "3 registers instead of 90" in retry.reason
+
+
+@pytest.mark.parametrize(("spilled", "waits", "cycles", "taken"), [
+    (0, 100, ((2500 + 128 * 337) // 8, (2500 + 128 * 100) // 4), True),  # more messages under way
+    (0, 200, ((2500 + 128 * 337) // 8, (2500 + 128 * 200) // 4), False),  # half as many threads
+    (20, 0, ((2500 + 128 * 337) // 8, 8 * 400), True),  # what the cache serves
+])
+def test_the_fastest_estimate_is_taken(
+    monkeypatch: pytest.MonkeyPatch, spilled: int, waits: int, cycles: tuple[int, int], taken: bool
+) -> None:
+    compiler = Compiler(monkeypatch, default=spilled, large=0)
+    compiler.work = {128: iga.ThreadWork(2500, 400, 337, 64), 256: iga.ThreadWork(2500, 400, waits, 64)}
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    (retry,) = native.retries
+    assert retry.taken == taken and native.registers == (256 if taken else 128)
+    assert f"an estimated {cycles[1]} cycles instead of {cycles[0]}" in retry.reason
+
+
+def test_loops_that_are_unrolled_are_compared_by_what_they_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=0, large=0)
+    compiler.work = {128: iga.ThreadWork(2000, 200, 200, 64), 256: iga.ThreadWork(6000, 600, 225, 3 * 64)}
+    _, native = make_native(b"", "k", device("pvc"), 512)
+    assert native.registers == 256
+    assert f"an estimated {(6000 + 128 * 225) // 4 // 3} cycles instead of 3450" in native.retries[0].reason
+
+
+def test_every_register_file_of_a_device_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = Compiler(monkeypatch, default=90, large=9, huge=0)
+    newer = device("pvc", register_files=(128, 256, 512))
+    _, native = make_native(b"", "k", newer, 256)
+    assert [flags.partition("intel-")[2] for flags in compiler.flags] == [
+        "", "256-GRF-per-thread", "512-GRF-per-thread",
+    ]
+    assert [retry.taken for retry in native.retries] == [True, True]
+    assert (native.registers, native.max_work_group) == (512, 256)
 
 
 def test_it_is_not_taken_where_it_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     Compiler(monkeypatch, default=90, large=90)
     _, native = make_native(b"", "k", device("pvc"), 512)
-    assert native.flags == "" and native.retry is not None and not native.retry.taken
+    assert native.flags == "" and [retry.taken for retry in native.retries] == [False]
     Compiler(monkeypatch, default=90, dishonoured=1)
     _, native = make_native(b"", "k", device("pvc"), 512)
-    assert native.retry is not None and "does not honour" in native.retry.reason
+    assert "does not honour" in native.retries[0].reason
 
 
 def test_a_kernel_stays_launchable(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = Compiler(monkeypatch, default=90, large=0)
     _, native = make_native(b"", "k", device("pvc"), 1024)
-    assert compiler.flags == [""] and native.flags == ""
-    assert native.retry is not None and "at most 512" in native.retry.reason
-    _, native = make_native(b"", "k", device("tgllp"), 512)
-    assert native.retry is not None and "tgllp has no large register file" in native.retry.reason
+    assert compiler.flags == [""] and native.flags == "" and "at most 512" in native.retries[0].reason
+    _, native = make_native(b"", "k", device("tgllp"), 512)  # which has no larger file
+    assert native.retries == []
 
 
 @pytest.mark.parametrize(("mode", "flags"), [("large", LARGE), ("small", native_code.FLAGS["small"])])
 def test_a_mode_that_the_user_chose_is_kept(monkeypatch: pytest.MonkeyPatch, mode: str, flags: str) -> None:
     compiler = Compiler(monkeypatch, default=90, large=90)
     _, native = make_native(b"", "k", device("pvc", registers=mode), 256)
-    assert compiler.flags == [flags] and native.retry is None
+    assert compiler.flags == [flags] and native.retries == []
 
 
 def test_a_work_group_that_does_not_fit_is_no_failure_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +220,30 @@ def test_spills_are_read_from_the_log_and_registers_from_the_binary() -> None:
     assert zebin.read_kernel(large.zebin, "many").registers == 256
     with pytest.raises(ValueError, match="without the kernel other"):
         zebin.read_kernel(built.zebin, "other")
+
+
+@pytest.mark.usefixtures("_compiler")
+@pytest.mark.parametrize("name", ["pvc", "dg2", "tgllp"])
+def test_instructions_in_loops_count_as_often_as_they_may_run(name: str) -> None:
+    """A kernel of one load and one store, and the same in a loop: 16 times as many, of few others."""
+    one = b"kernel void k(global float *p, int n) { p[get_global_id(0)] *= 3.0f; }"
+    loop = b"""kernel void k(global volatile float *p, int n) {
+      for (int i = 0; i < n; i++) p[get_global_id(0)] *= 3.0f;
+    }"""
+    found: list[iga.ThreadWork] = []
+    for source in (one, loop):
+        built = ocloc.compile_source(source, device(name).device, "")
+        code = zebin.section(built.zebin, ".text.k")
+        work = iga.read_work(code, device(name).isa, device(name).register_bytes)
+        if work is None:
+            pytest.skip("no decoder of instructions: libiga64.so.1")
+        found.append(work)
+    once, repeated = found
+    # one message for the accesses of all work-items, or one for those of each half
+    assert repeated.messages - once.messages in (15 * 2, 15 * 4)
+    assert once.cycles < repeated.cycles < 100 * once.cycles
+    assert once.waits >= 2 and repeated.waits >= 16 and repeated.products >= 16 * 8
+    assert iga.read_work(b"", device(name).isa, 64) is None
 
 
 @pytest.mark.usefixtures("_compiler")
