@@ -23,6 +23,7 @@ from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.schedule import (
     ContractionSchedule,
     KernelSchedule,
+    LoopPhase,
     LoopsSchedule,
     decode_schedule,
     encode_schedule,
@@ -221,6 +222,20 @@ def test_rows(data: st.DataObject) -> None:
     x = random(np.random.default_rng(0), shape, "f32")
     wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     got = run(data, found, [x], {"n": shape[0], "m": shape[1]} if dynamic else None)
+    np.testing.assert_allclose(got, wide / wide.sum(1, keepdims=True), rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 8])
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8])
+def test_short_rows_side_by_side(columns: int, lanes: int) -> None:
+    found = softmax(9, columns)
+    schedule = LoopsSchedule([LoopPhase(len(found.stages), lanes, 4, by_rows=True)])
+    assert not check(schedule, found, X86_64_V3)
+    code = generate(found, X86_64_V3, schedule)
+    assert code is not None
+    x = random(np.random.default_rng(0), (9, columns), "f32")
+    wide = np.exp(x.astype(np.float64))
+    (got,) = Executable(found, code, X86_64_V3)(x)
     np.testing.assert_allclose(got, wide / wide.sum(1, keepdims=True), rtol=2e-5, atol=1e-7)
 
 

@@ -211,7 +211,7 @@ class _RowBlock:
                 from_lane = lane // piece * piece
                 pick = ir.Constant(ir.VectorType(I32, piece), list(range(from_lane, from_lane + piece)))
                 square = squares[lane % piece]
-                stored = f.shuffle_vector(square, square, pick)
+                stored = f.shuffle_vector(square, square, pick) if self.lanes.count > 1 else square
                 address = f.address(operand, [*self.indices[:-1], self.row(lane), f.iadd(first, begin)])
                 if count == piece:
                     f.store_vector(stored, address, kind)

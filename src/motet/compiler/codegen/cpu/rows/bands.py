@@ -165,6 +165,8 @@ def transposed_pieces(f: Builder, pieces: Sequence[Value], width: int) -> list[V
 def transposed_squares(f: Builder, vectors: Sequence[Value]) -> list[Value]:
     """Vectors of n · k elements, n of them, a power of two: as `vectors[i]` with element j, of the k-th group of n,
     exchanged with element i of `vectors[j]`."""
+    if len(vectors) == 1:
+        return list(vectors)
     result, width, lanes = list(vectors), len(vectors), vectors[0].type.count
     half = width // 2
     kind = ir.VectorType(I32, lanes)
