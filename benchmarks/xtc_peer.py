@@ -3,7 +3,7 @@
     XTC_PYTHON -m benchmarks.xtc_peer < request.json        in an environment with xtc-tools[tvm,mlir]
 
 The module runs without Motet, in the environment of XTC; `run_xtc` starts it. Times are of one thread, since the
-schedules have no tasks.
+schedules have no tasks. `run_there` starts any module of the benchmarks in that environment.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 DIMS = {"matmul": ["i", "j", "k"], "matmul_relu": ["i", "j", "k"], "conv2d": ["b", "h", "w", "f", "r", "s", "c"]}
 BACKENDS = ("mlir", "tvm")
+PACKAGES = "xtc-tools[tvm,mlir]==0.3.2"
 _NODE = "main"  # the node that has the schedule
 
 
@@ -53,6 +54,14 @@ def find_xtc() -> str | None:
     return sys.executable if importlib.util.find_spec("xtc") is not None else None
 
 
+def how_to_get_xtc() -> str:
+    """What `find_xtc` misses, in one line."""
+    given = os.environ.get("XTC_PYTHON")
+    why = "XTC_PYTHON is not set" if given is None else f"XTC_PYTHON={given} is no program"
+    return (f"XTC and TVM were not measured: {why}; expected a Python of: python3 -m venv xtc && xtc/bin/pip install "
+            f"'{PACKAGES}' xgboost-cpu; XTC's MLIR back end needs libomp, too (Debian: libomp-dev)")
+
+
 def run_xtc(
     python: str, request: XtcRequest, operands: Sequence[Any], seconds: float = 300
 ) -> tuple[XtcResult, Any]:
@@ -60,19 +69,35 @@ def run_xtc(
     import numpy as np
 
     with tempfile.TemporaryDirectory(prefix="xtc-") as folder:
-        files = [f"{folder}/{number}.npy" for number in range(len(operands))]
-        for file, operand in zip(files, operands, strict=True):
-            np.save(file, operand)
-        text = json.dumps({**vars(request), "operands": files, "folder": folder})
-        try:
-            done = subprocess.run([python, __file__], input=text, capture_output=True, text=True, check=False,
-                                  timeout=seconds, env={**os.environ, "OMP_NUM_THREADS": "1", "TVM_NUM_THREADS": "1"})
-        except subprocess.TimeoutExpired:
-            return XtcResult((), f"no answer within {seconds:.0f} s"), None
-        if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or [f"ended with {done.returncode}"]
-            return XtcResult((), said[-1].strip()), None
-        return XtcResult(tuple(json.loads(done.stdout.splitlines()[-1]))), np.load(f"{folder}/result.npy")
+        lines, error = run_there(python, "benchmarks.xtc_peer", vars(request), operands, folder, seconds)
+        if error or not lines:
+            return XtcResult((), error or "no answer"), None
+        return XtcResult(tuple(json.loads(lines[-1]))), np.load(f"{folder}/result.npy")
+
+
+def run_there(
+    python: str, module: str, request: Mapping[str, Any], operands: Sequence[Any], folder: str, seconds: float,
+    threads: int = 1,
+) -> tuple[list[str], str]:
+    """Run a module on arrays of f32, which it gets as files in `folder`; the lines that it printed, and why it failed,
+    if it did."""
+    import numpy as np
+
+    files = [f"{folder}/{number}.npy" for number in range(len(operands))]
+    for file, operand in zip(files, operands, strict=True):
+        np.save(file, operand)
+    text = json.dumps({**request, "operands": files, "folder": folder})
+    env = {**os.environ, "OMP_NUM_THREADS": str(threads), "TVM_NUM_THREADS": str(threads), "PYTHONPATH": ""}
+    printed = Path(folder) / "printed"
+    try:
+        with printed.open("w") as file:
+            done = subprocess.run([python, "-m", module], input=text, stdout=file, stderr=subprocess.PIPE, text=True,
+                                  check=False, timeout=seconds, env=env, cwd=Path(__file__).parents[1])
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"ended with {done.returncode}"]
+        error = said[-1] if done.returncode else ""
+    except subprocess.TimeoutExpired:
+        error = f"no answer within {seconds:.0f} s"
+    return printed.read_text().splitlines(), error
 
 
 def _main() -> None:
@@ -80,7 +105,7 @@ def _main() -> None:
 
     given = json.loads(sys.stdin.read())
     operands = [np.load(file) for file in given["operands"]]
-    graph, result = _graph(given["operator"], [each.shape for each in operands], given["stride"])
+    graph, result = graph_of(given["operator"], [each.shape for each in operands], given["stride"])
     backend: Any = importlib.import_module(f"xtc.backends.{given['backend']}").Backend(graph)
     scheduler = backend.get_scheduler(default_node=_NODE)
     describe: Any = importlib.import_module("xtc.schedules.descript").descript_scheduler
@@ -99,7 +124,7 @@ def _main() -> None:
     print(json.dumps(list(seconds) if repeat else []))
 
 
-def _graph(operator: str, shapes: Sequence[Sequence[int]], stride: int) -> tuple[Any, tuple[int, ...]]:
+def graph_of(operator: str, shapes: Sequence[Sequence[int]], stride: int) -> tuple[Any, tuple[int, ...]]:
     """XTC's graph, and the shape of its result."""
     ops: Any = importlib.import_module("xtc.graphs.xtc.op")
     a, b = (ops.tensor(tuple(shape), "float32", name=name) for shape, name in zip(shapes, "AB", strict=True))

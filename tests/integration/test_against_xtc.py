@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.lab_peers import search_peer
 from benchmarks.xtc_peer import BACKENDS, XtcRequest, find_xtc, run_xtc
 
 from motet.lab.evaluation import evaluate
@@ -75,3 +76,16 @@ def test_time_of_one_text_is_within_the_noise_or_better(backend: str):
         assert found.seconds, found.error
         theirs.append(min(found.seconds))
     assert min(ours) <= 1.25 * min(theirs), (ours, theirs)
+
+
+@needs_xtc
+@pytest.mark.slow
+@pytest.mark.parametrize("module, backend", [
+    ("xtc_search", "mlir"), ("xtc_search", "tvm"), ("metaschedule_search", ""),
+])
+@pytest.mark.parametrize("kernel", ["matmul:16x32x8", "conv2d:1x8x8x3,3x3x3x16:stride=2"])
+def test_searches_of_the_peers_have_right_results(kernel: str, module: str, backend: str):
+    assert XTC is not None
+    found = search_peer(kernel, XTC, f"benchmarks.{module}", 2, backend)
+    assert found.heuristic < 1 and len(found.trials) == 2, found
+    assert not found.error, found

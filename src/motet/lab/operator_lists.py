@@ -29,6 +29,9 @@ PRODUCTS = {
     "Gemma2B_QK": "256x2048x8192",
     "Gemma2B_QKV": "256x8192x2048",
     "Gemma2B_FC": "2048x16384x2048",
+    "AlexNet_FC6": "1x4096x9216",
+    "AlexNet_FC7": "1x4096x4096",
+    "AlexNet_FC8": "1x1000x4096",
 }
 
 CONVOLUTIONS = {
@@ -64,4 +67,21 @@ CONVOLUTIONS = {
     "ResNet18_10": "1x14x14x512,3x3x512x512:stride=2:pad=1",
     "ResNet18_11": "1x14x14x256,1x1x256x512:stride=2",
     "ResNet18_12": "1x7x7x512,3x3x512x512:pad=1",
+    "SqueezeNet_00": "1x224x224x3,7x7x3x96:stride=2:pad=3",
+    "SqueezeNet_01": "1x54x54x96,1x1x96x16",
+    "SqueezeNet_03": "1x56x56x16,3x3x16x64:pad=1",
+    "SqueezeNet_04": "1x54x54x128,1x1x128x16",
+    "SqueezeNet_05": "1x54x54x128,1x1x128x32",
+    "SqueezeNet_07": "1x54x54x32,3x3x32x128:pad=1",
+    "SqueezeNet_08": "1x27x27x256,1x1x256x32",
+    "SqueezeNet_11": "1x27x27x256,1x1x256x48",
+    "SqueezeNet_13": "1x27x27x48,3x3x48x192:pad=1",
+    "SqueezeNet_14": "1x27x27x384,1x1x384x48",
+    "SqueezeNet_17": "1x27x27x64,3x3x64x256:pad=1",
+    "SqueezeNet_21": "1x15x15x512,1x1x512x1000",
+    "AlexNet_00": "1x228x228x3,11x11x3x64:stride=4:pad=5",
+    "AlexNet_01": "1x31x31x64,5x5x64x192:pad=2",
+    "AlexNet_02": "1x15x15x192,3x3x192x384:pad=1",
+    "AlexNet_03": "1x15x15x384,3x3x384x256:pad=1",
+    "AlexNet_04": "1x15x15x256,3x3x256x256:pad=1",
 }
