@@ -54,7 +54,10 @@ def test_the_text_of_each_form_selects_it(product: KernelSubject) -> None:
     ('{"i#64": {"block"}, "j#48": {"block"}}', 'tile of j#48: no form of launch0 with the entries before it has it; '
      'expected one of {"i#64": {"block"}, "j#32": {"block"}, "k#128": {"block"}, "warps": 4, "stages": 4}; '),
     ('{"x#4": {"block"}}', "loop of x#4: there is no such loop or primitive of a launch; expected one of i, j, k, "),
-    ('{"i": {"parallelize"}}', "parallelize of i: launches of GPUs have no such primitive; expected one of block, "),
+    ('{"i": {"parallelize"}}', 'parallelize of i: launches of GPUs have no such primitive; expected the tile of a '
+     'block, as "i#64": {"block"}'),
+    ('{"j#64": {"vectorize"}}', "vectorize of j#64: launches of GPUs have no such primitive; expected no entry: each "),
+    ('{"j#64": {"magic"}}', "magic of j#64: launches of GPUs have no such primitive; expected one of block, "),
     ('{"i": {"block"}}', "tile of i: a launch has no loop over a whole dimension; expected a tile's size, as i#64"),
     ('{"i#64": {"block", "warp"}}', "warp of i#64: it is the tile of a block already"),
     ('{"warps": 3}', "warps of 3: no form of launch0 has it"),

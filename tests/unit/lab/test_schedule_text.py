@@ -100,7 +100,13 @@ WRONG = [  # a schedule of the product, and what the error names
     ('{"i": {}, "j": {}, "k": {}, "i#four": {}}', "tile of i#four: four is no size"),
     ('{"i": {}, "j": {}, "k": {}, "i#": {}}', "tile of i#: nothing is no size"),
     ('{"i": {}, "j": {}, "k": {}, "z#4": {}}', "loop of z#4: the stage has no dimension or value z"),
-    ('{"i": {"parallelise"}, "j": {}, "k": {}}', "parallelise of i: there is no such primitive of a loop"),
+    ('{"i": {"parallelise"}, "j": {}, "k": {}}', "parallelise of i: there is no such primitive of a loop; expected "
+     "parallelize, for the outermost loops"),
+    ('{"i": {"magic"}, "j": {}, "k": {}}', "magic of i: there is no such primitive of a loop; expected one of"),
+    ('{"i": {}, "j": {}, "k": {"rfactor"}}', 'no such primitive of a loop; expected split_reduction, and a loop'),
+    ('{"i": {"compute_at": "j"}, "j": {}, "k": {}}', 'compute_at of i: there is no such primitive of a loop; expected '
+     'the stage with "fuse", as "stage1": {"fuse": "i"}'),
+    ('{"i": {"bind": "x"}, "j": {}, "k": {}}', 'bind of i: there is no such primitive of a loop; expected paral'),
     ('{"i": {"parallelize": 3}, "j": {}, "k": {}}', "parallelize of i: it has the value 3"),
     ('{"i": {"vectorize": "x"}, "j": {}, "k": {}}', "vectorize of i: it has the value x"),
     ('{"i": {"unroll": 0}, "j": {}, "k": {}}', "unroll of i: 0 is no number of copies"),

@@ -16,6 +16,7 @@ from typing import Any
 
 from motet.compiler.kernels.launch_choices import THREADS, LaunchChoice
 from motet.compiler.kernels.schedule import LaunchesSchedule
+from motet.compiler.schedule_text.other_names import OF_LAUNCHES
 from motet.compiler.schedule_text.plain import Plain, plain_mapping, read_plain
 from motet.errors import ScheduleError
 
@@ -176,8 +177,8 @@ def _loop_flags(key: str, value: Plain) -> Mapping[str, Plain]:
         raise ScheduleError("loop", key, f"{value!r} are no flags", 'flags as {"block"}')
     for name in value:
         if name not in (*LEVELS, *NUMBERS):
-            raise ScheduleError(name, key, "launches of GPUs have no such primitive",
-                                f"one of {', '.join((*LEVELS, *NUMBERS))} of a loop, or form and warp_specialize")
+            legal = f"one of {', '.join((*LEVELS, *NUMBERS))} of a loop, or form and warp_specialize"
+            raise ScheduleError(name, key, "launches of GPUs have no such primitive", OF_LAUNCHES.get(name, legal))
     return value
 
 

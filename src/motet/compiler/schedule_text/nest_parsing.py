@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from motet.compiler.kernels.schedule import Nest, NestCopy, NestLoop, NestRegion
+from motet.compiler.schedule_text.other_names import OF_LOOPS
 from motet.compiler.schedule_text.plain import Plain
 from motet.errors import ScheduleError
 
@@ -143,7 +144,8 @@ def _flags(value: Plain, key: str) -> dict[str, Plain]:
         raise ScheduleError("loop", key, f"{value!r} are no flags", 'flags as {"unroll": 4}, or {} for none')
     for name in value:
         if name not in _FLAGS:
-            raise ScheduleError(name, key, "there is no such primitive of a loop", f"one of {', '.join(_FLAGS)}")
+            legal = OF_LOOPS.get(name, f"one of {', '.join(_FLAGS)}")
+            raise ScheduleError(name, key, "there is no such primitive of a loop", legal)
     return value
 
 
