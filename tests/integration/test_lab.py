@@ -107,9 +107,20 @@ def test_a_microcontroller_is_measured_by_its_instructions(tmp_path: Path):
     assert re.search(r"computing .* \d+% of the peak\n", found)
 
 
+@needs("mps3-an547")
+def test_a_microcontroller_is_measured_by_its_clock(tmp_path: Path):
+    found = motet("lab", "evaluate", "matmul:6x8x5", "--device", "embedded:qemu?machine=mps3-an547", "--repeat", "1",
+                  folder=tmp_path)
+    assert re.search(r"computing +[1-9][\d,]*\.\d [kMG]FLOP/s", found) and "validated     result 0" in found
+    assert "threads" not in found
+
+
 def test_a_gpu_that_is_not_there_is_one_line_and_its_forms_are_shown(tmp_path: Path):
     if not any(info.available for info in probe("cuda")):
         told = motet("lab", "evaluate", "matmul:64x64x64", "--device", "cuda:0", status=1, folder=tmp_path)
         assert re.fullmatch(r"error: device cuda:0: not available: .+\n", told)
+        told = motet("lab", "evaluate", "matmul:64x64x64", "--device", "cuda:0", "--schedule", '{"i": {"parallelize"}}',
+                     status=1, folder=tmp_path)  # a schedule is read before the device is opened
+        assert told.startswith("error: schedule: parallelize of i: launches of GPUs have no such primitive; expected")
     shown = motet("lab", "show", "matmul:64x64x64xf16", "--device", "cuda{arch=sm_90a}", folder=tmp_path)
     assert re.search(r'schedule  \{"i#\d+": \{"block"\}, "j#', shown) and "  launch 0  {" in shown

@@ -45,6 +45,12 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def show_rate(rate: float, unit: str) -> str:
+    """`12.3 GFLOP/s`, or with M or k for what is less than one of the larger unit."""
+    factor, prefix = next((each for each in ((1e9, "G"), (1e6, "M")) if rate >= each[0]), (1e3, "k"))
+    return f"{rate / factor:,.1f} {prefix}{unit}"
+
+
 def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
     """The lines of a table with padded columns; columns of numbers are right-aligned."""
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]

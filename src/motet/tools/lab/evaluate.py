@@ -115,21 +115,23 @@ def _peer_lines(found: Evaluation, names: list[str], program: str) -> list[str]:
 
 def evaluation_lines(found: Evaluation) -> list[str]:
     """The figures as text."""
-    from motet.tools.show import show_bytes, show_seconds
+    from motet.tools.show import show_bytes, show_rate, show_seconds
 
     record = found.record
+    calls = "1 call" if found.number == 1 else f"{found.number} calls"
+    threads = f", {found.threads} threads" if record.target.startswith("host") else ""  # others have no such choice
     lines = [
         f"{record.name} ({record.about}) of {record.subject}, {record.target} on {record.machine}",
-        f"  samples       {', '.join(show_seconds(each) for each in found.samples)}; {found.number} calls each, "
-        f"{found.threads} threads",
+        f"  samples       {', '.join(show_seconds(each) for each in found.samples)}; "
+        f"{calls} each{threads}",
         f"  time          min {show_seconds(found.seconds)}, median {show_seconds(found.median)}",
     ]
     if record.flops:
         share = "" if found.of_peak is None else f", {found.of_peak:.0%} of the peak"
-        lines.append(f"  computing     {record.flops / found.seconds / 1e9:,.1f} GFLOP/s{share}")
+        lines.append(f"  computing     {show_rate(record.flops / found.seconds, 'FLOP/s')}{share}")
     if record.bytes:
         share = "" if found.of_bandwidth is None else f", {found.of_bandwidth:.0%} of the memory bandwidth"
-        lines.append(f"  moving        {record.bytes / found.seconds / 1e9:,.1f} GB/s{share}")
+        lines.append(f"  moving        {show_rate(record.bytes / found.seconds, 'B/s')}{share}")
     if found.limit:
         lines.append(f"  limit         {show_seconds(found.limit)}, {found.seconds / found.limit:.2f} times as long")
     for name, count in found.counters.items():
