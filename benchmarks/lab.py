@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import lab_peers
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--db", default="build/lab.db", help="the database of records")
     parser.add_argument("--trials", type=int, default=64, help="the random trials of each kernel")
     parser.add_argument("--rows", nargs="*", default=[], help="only kernels whose names contain one of these")
+    parser.add_argument("--strategies", nargs="+", default=STRATEGIES, help="replay these; models take minutes each")
     parser.add_argument("--lists", action="store_true", help="also the sizes of XTC's operator lists")
     parser.add_argument("--replay", action="store_true", help="measure nothing")
     given = parser.parse_args()
@@ -65,7 +67,7 @@ def main() -> None:
     rows: list[list[str]] = []
     peers: list[list[str]] = []
     xtc = None if given.replay else find_xtc()
-    names = ["kernel", "heuristic", "best", "gain", "records", *(f"{name}: trials to 5 %" for name in STRATEGIES)]
+    names = ["kernel", "heuristic", "best", "gain", "records", *(f"{name}: trials to 5 %" for name in given.strategies)]
     names += ["same text, 1 thread: motet", *(f"xtc {name}" for name in BACKENDS)] if xtc is not None else []
     with Database(given.db, create=not given.replay) as database:
         for text in kernels:
@@ -73,9 +75,9 @@ def main() -> None:
                 subject = subject_of(open_program(text))
                 if not given.replay:
                     _measure(subject, database, given.trials)
-                rows.append(_row(subject, database, xtc))
+                rows.append(_row(subject, database, xtc, given.strategies))
                 if xtc is not None:
-                    peers += [_motet_row(rows[-1]), *lab_peers.peer_rows(text, xtc, given.trials)]
+                    peers += [_motet_row(rows[-1], given.strategies), *lab_peers.peer_rows(text, xtc, given.trials)]
             except MotetError as error:
                 rows.append([text, f"- ({error})", *["-"] * (len(names) - 2)])
     print("\n".join(show_table(names, rows)))
@@ -98,10 +100,11 @@ def listed_kernels() -> dict[str, str]:
     return found
 
 
-def _motet_row(row: list[str]) -> list[str]:
+def _motet_row(row: list[str], strategies: Sequence[str]) -> list[str]:
     """The row of the peers' table for what a row of the first one has."""
     kernel, heuristic, best, gain, records = row[:5]
-    return [kernel, "motet", heuristic, best, gain, records, row[5 + STRATEGIES.index("ranking")]]
+    strategy = "ranking" if "ranking" in strategies else strategies[0]
+    return [kernel, f"motet {strategy}", heuristic, best, gain, records, row[5 + strategies.index(strategy)]]
 
 
 def _measure(subject: KernelSubject, database: Database, trials: int) -> None:
@@ -126,15 +129,15 @@ def _records(subject: KernelSubject, database: Database) -> list[Record]:
     return max(groups.values(), key=len, default=[])
 
 
-def _row(subject: KernelSubject, database: Database, xtc: str | None) -> list[str]:
+def _row(subject: KernelSubject, database: Database, xtc: str | None, strategies: Sequence[str]) -> list[str]:
     records = [each for each in _records(subject, database) if each.seconds is not None]
     chosen = min((each.seconds for each in records if each.origin == "compiler" and each.seconds), default=None)
     best = min((each.seconds for each in records if each.seconds), default=None)
     peers = _peers(subject, xtc) if xtc is not None else []
     if best is None:
-        return [subject.program.text, "- (no records)", *["-"] * (3 + len(STRATEGIES)), *peers]
+        return [subject.program.text, "- (no records)", *["-"] * (3 + len(strategies)), *peers]
     space = recorded_space(derived_space(subject), records)
-    cells = [_trials(space, name, records) for name in STRATEGIES]
+    cells = [_trials(space, name, records) for name in strategies]
     shown, gain = ("-", "-") if chosen is None else (show_seconds(chosen), f"{chosen / best:.2f}")
     return [subject.program.text, shown, show_seconds(best), gain, str(len(records)), *cells, *peers]
 
