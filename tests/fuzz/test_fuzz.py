@@ -12,13 +12,16 @@ from tests.fuzz.dtypes import DTYPES, FLOATS
 from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
 from tests.fuzz.judge import misses
 from tests.fuzz.kinds import kinds
+from tests.fuzz.kinds.attempts import judged
 from tests.fuzz.known import KNOWN
 from tests.fuzz.operators import MEANINGS
 from tests.fuzz.parent import Child
 from tests.fuzz.plan import BATCH, program_of
 from tests.fuzz.records import FAILURES, Tally, reason
 from tests.fuzz.tracked import add, contract, exact, multiply, step
-from tests.fuzz.trial import try_programs
+from tests.fuzz.trial import Outcome, try_programs
+
+from motet.errors import CompileError, WorkerCrash
 
 # Batches of every kind, of which the tests of every day take 200 programs: those with few refusals, after each of which
 # the others are compiled again.
@@ -150,6 +153,24 @@ def test_a_program_that_calculates_something_else_is_wrong(monkeypatch: pytest.M
     assert try_programs([largest()], "onnx", Options(), lambda text: None)[0].kind == "ok"
     monkeypatch.setitem(MEANINGS, "Max", MEANINGS["Min"])
     assert try_programs([largest()], "onnx", Options(), lambda text: None)[0].kind == "wrong"
+
+
+@pytest.mark.parametrize(("error", "kind"), [
+    (CompileError("node 'n': no"), "refused"), (CompileError("two\nlines"), "error"), (KeyError("n"), "error"),
+    (WorkerCrash("the compiler died with exit status 1: AttributeError: 'n'", "again"), "crash"),
+])  # fmt: skip
+def test_a_death_of_the_compiler_is_no_refusal(
+    error: Exception, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compile(*given: object) -> None:
+        raise error
+
+    outcome = Outcome()
+    with judged(outcome):
+        compile()
+    assert outcome.kind == kind
+    monkeypatch.setattr("tests.fuzz.trial.compile_program", compile)
+    assert try_programs([largest()], "onnx", Options(), lambda text: None)[0].kind == kind
 
 
 def test_the_end_of_a_child_is_a_crash_of_its_program() -> None:

@@ -19,16 +19,17 @@ from tests.fuzz.reference import calculate
 from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid, Tracked, Undefined
 
-from motet.errors import MotetError
+from motet.errors import MotetError, WorkerCrash
 
 Say = Callable[[str], None]
 RIGHT_CALLS = 3
 _NAMED = re.compile(r"\bp(\d+)(?:_|\b)")
+_LONGEST = 6000  # characters of a refusal
 
 
 @dataclass
 class Outcome:
-    """How a program went: `ok`, `refused`, `wrong` or `error` (no clean refusal), with words; its calls."""
+    """How a program went: `ok`, or as `Finding`, with words; its calls."""
 
     kind: str = "ok"
     text: str = ""
@@ -71,14 +72,13 @@ def _compile_and_call(members: Sequence[Member], language: str, options: Options
             artifact = compile_program(source, LANGUAGES[language].format, options)
             session = load_program(artifact, options)
         except Exception as error:
-            clean = isinstance(error, MotetError) and "\n" not in str(error)
-            text = str(error) if clean else _trace(error)
+            kind, text = verdict(error)
             named = _NAMED.search(str(error))
             guilty = int(named[1]) if named and int(named[1]) < len(members) else None
             if len(members) == 1:
-                members[0].outcome.failed("refused" if clean else "error", text)
+                members[0].outcome.failed(kind, text)
                 return
-            if clean and guilty is not None:
+            if kind == "refused" and guilty is not None:
                 members[guilty].outcome.failed("refused", text)
                 members = [*members[:guilty], *members[guilty + 1 :]]
                 continue
@@ -100,6 +100,17 @@ def _compile_and_call(members: Sequence[Member], language: str, options: Options
         middle = len(members) // 2
         _compile_and_call(members[:middle], language, options, say)
         members = members[middle:]
+
+
+def verdict(error: Exception) -> tuple[str, str]:
+    """The kind of an outcome that ends with `error`, and its words: one line of Motet's is a refusal, unless it says
+    that the compiler died."""
+    text = str(error)
+    if isinstance(error, WorkerCrash):
+        return "crash", text
+    if isinstance(error, MotetError) and "\n" not in text.strip() and len(text) < _LONGEST:
+        return "refused", text
+    return "error", _trace(error)
 
 
 def _trace(error: Exception) -> str:

@@ -11,11 +11,7 @@ from tests.fuzz.graph import Graph
 from tests.fuzz.reference import calculate
 from tests.fuzz.shapes import types_of
 from tests.fuzz.tracked import Invalid
-from tests.fuzz.trial import Outcome
-
-from motet.errors import MotetError
-
-_LONGEST = 6000  # characters of an error
+from tests.fuzz.trial import Outcome, verdict
 
 
 def draw_defined(
@@ -37,12 +33,8 @@ def draw_defined(
 
 @contextmanager
 def judged(outcome: Outcome) -> Iterator[None]:
-    """An error of one line is a refusal, any other one a failure."""
+    """An error is the outcome."""
     try:
         yield
-    except MotetError as error:
-        text = str(error)
-        clean = "\n" not in text.strip() and len(text) < _LONGEST
-        outcome.failed("refused" if clean else "error", text)
     except Exception as error:
-        outcome.failed("error", f"{type(error).__name__}: {error}")
+        outcome.failed(*verdict(error))
