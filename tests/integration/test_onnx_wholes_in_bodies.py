@@ -126,7 +126,7 @@ def greatest_so_far(dtype: type) -> bytes:
                  [info("y", kind, [3]), info("z", kind, [4, 3])])  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
 def test_unsigned_integers_are_carried(dtype: type) -> None:
     x = HELD.integers(0, np.iinfo(dtype).max, (4, 3), dtype, endpoint=True)
     begin = np.array([0, np.iinfo(dtype).max, 5], dtype)
@@ -137,7 +137,35 @@ def test_unsigned_integers_are_carried(dtype: type) -> None:
     np.testing.assert_array_equal(every, expected, strict=True)
 
 
+def mixed(form: str, dtype: type) -> bytes:
+    """A loop that mixes unsigned integers into a state, and collects it as it is and converted."""
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    mix = [node("BitwiseXor", ["s", "e"], ["t"]), node("Identity", ["t"], ["u"]), node("Cast", ["t"], ["f"], to=11),
+           node("Cast", ["t"], ["h"], to=5)]  # fmt: skip
+    state, more = info("s", kind, [3]), [info("u", kind, [3]), info("f", 11, [3]), info("h", 5, [3])]
+    results = [info("y", kind, [3]), *(info(f"all {n}", each, None) for n, each in enumerate((kind, 11, 5)))]
+    names = [value.name for value in results]
+    begin, x = info("begin", kind, [3]), info("x", kind, ["n", 3])
+    if form.startswith("scan"):
+        body = onnx.helper.make_graph(mix, "body", [state, info("e", kind, [3])], [info("t", kind, [3]), *more])
+        ways = {"scan_input_directions": [1], "scan_output_directions": [1, 0, 1]} if "back" in form else {}
+        made = node("Scan", ["begin", "x"], names, "loop", body=body, num_scan_inputs=1, **ways)
+        return model([made], [begin, x], results)
+    mix = [node("Gather", ["x", "turn"], ["e"]), *mix, node("Identity", ["go"], ["on"])]
+    if "until" in form:
+        mix[-1] = node("Less", ["turn", "one"], ["on"])
+    if "state alone" in form:
+        more, results, names = [], results[:1], names[:1]
+    body = onnx.helper.make_graph(mix, "body", [info("turn", 7, []), info("go", 9, []), state],
+                                  [info("on", 9, []), info("t", kind, [3]), *more])  # fmt: skip
+    nodes = [node("Shape", ["x"], ["turns"], end=1), node("Squeeze", ["turns"], ["times"]),
+             node("Loop", ["times", "", "begin"], names, "loop", body=body)]  # fmt: skip
+    return model(nodes, [begin, x], results)
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.uint64])
-def test_unsigned_integers_that_the_wheel_cannot_carry_are_refused(dtype: type) -> None:
-    with pytest.raises(motet.CompileError, match="node 'scan': Scan that carries or collects uint"):
-        motet.compile(greatest_so_far(dtype), cache=False)
+@pytest.mark.parametrize("form", ["loop", "loop until", "loop of a state alone", "scan", "scan back"])
+def test_unsigned_integers_of_all_bits_are_carried_and_collected(form: str, dtype: type) -> None:
+    most = np.iinfo(dtype).max
+    x = np.array([[0, most, most // 2], [most // 2 + 1, 1, most], [most, most - 1, 5]], dtype)
+    agree(mixed(form, dtype), [{"begin": np.array([most, 0, 7], dtype), "x": x[:rows]} for rows in (3, 1)])

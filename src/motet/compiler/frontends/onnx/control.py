@@ -167,18 +167,21 @@ def _loop(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 
 def _as_scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """A Loop that goes on until its number of iterations, which a call decides, as a Scan over the numbers of these;
-    None for others, and for those that collect nothing, which the wheel lowers."""
+    """A Loop that goes on until its number of iterations, which a call decides, as a Scan over the numbers of these; as
+    a Loop with a first condition if it collects nothing, which the wheel lowers. None for others."""
     import onnx
 
     inner: onnx.GraphProto = attribute(node, "body", None)
     begins = facts.model.constants.get(node.input[1]) if node.input[1] else np.array(True)
     carried = len(node.input) - 2
     is_counted = bool(node.input[0]) and begins is not None and bool(begins.all()) and _goes_on(inner, facts)
-    _refuse_unsigned(node, facts)
     empty = any(0 in (facts.extents(name) or [])[1:] for name in node.output[carried:])  # the wheel miscounts these
-    if not is_counted or empty or len(inner.output) == 1 + carried:
+    if not is_counted:
         return None
+    if empty or len(inner.output) == 1 + carried:
+        made = copy(node)
+        made.input[1] = made.input[1] or facts.constant(node, "going", np.array(True))
+        return None if node.input[1] else [made]
     w = NodeWriter(node, facts)
     true = onnx.numpy_helper.from_array(np.array(True))
     going = onnx.helper.make_node("Constant", [], [inner.input[1].name], value=true)
@@ -189,14 +192,6 @@ def _as_scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
     zero, one = (w.constant(np.array(number), "number") for number in (0, 1))
     turns = w.add("Range", zero, w.reshape(node.input[0], []), one)
     return w.done(w.add_all("Scan", len(node.output), *node.input[2:], turns, body=body, num_scan_inputs=1))
-
-
-def _refuse_unsigned(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises CompileError for a loop that carries uint16 or uint64: the wheel ends the process."""
-    for name in (*node.input, *node.output):
-        kind = facts.dtype(name).name if name in facts.types else ""
-        if kind in ("uint16", "uint64"):
-            raise refused(node, facts, f"that carries or collects {kind} ({name!r})", "another type, by Cast")
 
 
 def _slices(name: str, facts: ModelFacts) -> int | None:
@@ -215,10 +210,7 @@ def _scan(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         return _batches(node, facts)
     if is_directed(node):
         return forwards(node, facts)
-    made = at_once(node, facts)
-    if made is None:
-        _refuse_unsigned(node, facts)
-    return made
+    return at_once(node, facts)
 
 
 def _batches(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:

@@ -9,6 +9,9 @@ integers as signed, negates integers as 32-bit floats, takes powers of integers 
 narrow integers, and calculates those of floats with the errors of a quotient and a product, where C's `fmod` is exact.
 A shift by the width or more, or by a negative number, is undefined as one instruction. Conversions of floats to
 integers go through 64 bits, or 32 bits for narrower integers, like a processor's instructions.
+
+The wheel converts loops and branches of ONNX only if all operations of their bodies are of the dialect `torch`.
+Therefore these operators first get names that the wheel leaves alone, and are replaced after its conversion.
 """
 
 from __future__ import annotations
@@ -22,19 +25,31 @@ from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, ki
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
+_DEFERRED = "motet."  # before the name of an operator
 _CONVERTED = frozenset({"si16", "ui8", "ui16", "ui32", "ui64"})
 _KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
 _NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 8, 3, 13
 
 
+def defer_integers(module: ir.Module) -> None:
+    """Renames integer operators that the wheel cannot lower in `module`, in the dialect `torch` with ONNX operators,
+    for `settle_integers`."""
+    for op in find_operations(module, "torch.operator"):
+        name = ir.StringAttr(op.attributes["name"]).value
+        if _rule(op, name) is not None:
+            op.attributes["name"] = ir.StringAttr.get(_DEFERRED + name, op.context)
+
+
 def settle_integers(module: ir.Module) -> None:
-    """Replaces integer operators that the wheel cannot lower in `module`, in the dialect `torch` with ONNX
-    operators."""
-    work = [(op, rule) for op in find_operations(module, "torch.operator") if (rule := _rule(op)) is not None]
+    """Replaces deferred operators in `module`, in the dialect `torch`."""
+    work = [(op, ir.StringAttr(op.attributes["name"]).value) for op in find_operations(module, "torch.operator")]
+    work = [(op, name.removeprefix(_DEFERRED)) for op, name in work if name.startswith(_DEFERRED)]
     if not work:
         return
     know_operations(module)
-    for op, rule in work:
+    for op, name in work:
+        rule = _rule(op, name)
+        assert rule is not None
         with op.context, op.location:
             result = _generic(op, rule)
             op.results[0].replace_all_uses_with(result)
@@ -44,11 +59,10 @@ def settle_integers(module: ir.Module) -> None:
 _Body = Callable[["_ScalarOperations", Sequence[ir.Value]], ir.Value]
 
 
-def _rule(op: ir.Operation) -> _Body | None:
-    """The scalar computation that replaces `op`; None if the wheel lowers it correctly."""
+def _rule(op: ir.Operation, name: str) -> _Body | None:
+    """The scalar computation that replaces `op`, ONNX's operator `name`; None if the wheel lowers it correctly."""
     kinds = [kind_of(value) for value in (*op.operands, *op.results)]
     known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
-    name = ir.StringAttr(op.attributes["name"]).value
     if name == "onnx.Clip" and known and known[0].unsigned and known[0].element != "i1":
         return _clip(kinds)
     if len(known) != len(kinds) or len(op.results) != 1:
@@ -153,10 +167,11 @@ def _generic(op: ir.Operation, body: _Body) -> ir.Value:
 
 
 def _extent(inputs: Sequence[ir.Value], kinds: Sequence[TorchKind], axis: int, at: ir.InsertionPoint) -> ir.Value:
-    """The extent of the result along `axis`, counted from the end, if it is dynamic."""
-    value, kind = next(
-        (value, kind) for value, kind in zip(inputs, kinds, strict=True)
-        if len(kind.extents) >= -axis and kind.extents[axis] == DYNAMIC
+    """The extent of the result along `axis`, counted from the end, if it is dynamic. That of an operand may have become
+    known since."""
+    value, kind = max(
+        ((value, kind) for value, kind in zip(inputs, kinds, strict=True) if len(kind.extents) >= -axis),
+        key=lambda each: (each[1].extents[axis] != 1, each[1].extents[axis] != DYNAMIC),
     )
     place = ir.IntegerAttr.get(ir.IndexType.get(), axis + len(kind.extents))
     number = create("arith.constant", ir.IndexType.get(), [], {"value": place}, at)

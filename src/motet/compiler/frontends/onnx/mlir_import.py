@@ -21,7 +21,7 @@ from motet.compiler.frontends.onnx.empty import refuse_empty
 from motet.compiler.frontends.onnx.extents import settle_extents, symbolic_shapes
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
-from motet.compiler.frontends.onnx.integers import settle_integers
+from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
@@ -122,11 +122,12 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         refuse_empty(module, model)
         settle_loops(module)
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
-        settle_integers(module)
+        defer_integers(module)
         settle_products(module)
         settle_suppressions(module)
         exact_equality(module)
         run_pipeline(module, TO_TORCH)
+        settle_integers(module)
         settle_views(module)
         settle_grouped_convolutions(module)
         settle_pads(module)

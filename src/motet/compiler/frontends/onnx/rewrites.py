@@ -20,6 +20,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx import (
     activations,
+    collected,
     composed,
     control,
     counted,
@@ -62,6 +63,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     changed |= _apply(model, {**composed.RULES, "ScatterElements": _scatter_elements}, {})
     changed |= _apply(model, narrow.RULES, {})
     changed |= _apply(model, _RULES, _CHECKS)
+    changed |= _apply(model, collected.RULES, {})
     return within or changed
 
 
