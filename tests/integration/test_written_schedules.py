@@ -51,6 +51,27 @@ def test_a_schedule_in_the_program_replaces_the_heuristic(attributes: str, exten
     assert kinds(text, X86_64_V3)[0] == "nest" and kinds(text, X86_64_V3)[1] != "nest"
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_tiles_of_few_sums_along_k(columns: int, rows: int) -> None:
+    a, b, c = "tensor<3x20xf32>", "tensor<9x20xf32>", "tensor<3x9xf32>"
+    schedule = f"class: contraction, lanes: 8, rows: {rows}, vectors: {columns}, tile_rows: 1, b_mode: along_k"
+    text = f"""func.func @main(%a: {a}, %b: {b}) -> {c} {{
+  %z = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : {c}
+  %e = tensor.empty() : {c}
+  %c = linalg.fill ins(%z : f32) outs(%e : {c}) -> {c}
+  %0 = linalg.matmul_transpose_b {{loop.schedule = "{{{schedule}, panels: 1}}"}} ins(%a, %b : {a}, {b})
+         outs(%c : {c}) -> {c}
+  %1 = arith.mulf %0, %half : {c}
+  return %1 : {c}
+}}"""
+    x, y = random(3, 20, seed=1), random(9, 20, seed=2)
+    found = build(text, X86_64_V3)["main"](x, y)
+    np.testing.assert_allclose(found, x.astype("f8") @ y.astype("f8").T / 2, rtol=1e-4, atol=1e-5)
+    assert kinds(text, X86_64_V3) == ["contraction"]
+
+
 @pytest.mark.parametrize(("attributes", "says"), [
     ('{loop.schedule = "{k: parallelize, i: , j: }"}', "parallelize of k: tasks would race"),
     ('{loop.schedule = "{i: , j: }"}', "loop of k: no loop runs over it"),
