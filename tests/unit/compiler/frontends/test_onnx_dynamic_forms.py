@@ -94,16 +94,24 @@ def test_averages_of_whole_windows_over_any_number_of_images() -> None:
 
 @pytest.mark.parametrize("op, attributes, what", [
     ("MaxPool", {"kernel_shape": [3, 3], "auto_pad": "SAME_UPPER", "strides": [2, 2]}, "auto_pad"),
-    ("ArgMax", {"axis": 2, "select_last_index": 1}, "select_last_index"),
     ("LRN", {"size": 3}, "LRN over extents"),
 ])
 def test_forms_that_depend_on_extents_of_a_call_are_refused(op: str, attributes: dict[str, Any], what: str) -> None:
     x = np.zeros((2, 3, 9, 8), np.float32)
     made = model(op, {"x": (x, ["n", 3, "h", "w"])}, {}, ["x"], [None] * 4, 19, **attributes)
-    if op == "ArgMax":
-        made.graph.output[0].type.tensor_type.elem_type = 7
     with pytest.raises(motet.errors.CompileError, match=what):
         motet.compile(made, devices="host")
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis, keepdims", [(0, 1), (1, 0), (-1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64])
+def test_last_places_along_extents_of_a_call(op: str, axis: int, keepdims: int, dtype: type) -> None:
+    x = RNG.integers(0, 3, (4, 5, 6)).astype(dtype)
+    made = model(op, {"x": (x, ["n", "h", "w"])}, {}, ["x"], [None] * (2 + keepdims), 19, axis=axis,
+                 keepdims=keepdims, select_last_index=1)  # fmt: skip
+    made.graph.output[0].type.tensor_type.elem_type = 7
+    check(made, {"x": (x, ["n", "h", "w"])})
 
 
 @pytest.mark.parametrize("start, axis", [(100, 1), (2**31 - 1, 2), (-1, 1), (4, 1)])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def _collected(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     import onnx
 
-    signed = {onnx.TensorProto.UINT16: onnx.TensorProto.INT16, onnx.TensorProto.UINT64: onnx.TensorProto.INT64}
+    types = onnx.TensorProto
+    signed: dict[int, int] = {types.UINT16: types.INT16, types.UINT64: types.INT64}
     made = copy(node)
     inner: onnx.GraphProto = attribute(made, "body", None)
     states = len(node.input) - (2 if node.op_type == "Loop" else attribute(node, "num_scan_inputs", 0))

@@ -4,8 +4,8 @@
 
 The torch-mlir wheel linearises the axes that GatherND and ScatterND index, so that (0, 5) of 5x4 would become (1, 1); a
 single axis is left as it is.
-It also wraps negative indices of ScatterElements twice. This pass replaces an index out of bounds by the number of
-indexed elements, which the kernel's own check then reports.
+It also wraps negative indices of ScatterElements twice, and takes them for 64 bits. This pass replaces an index out of
+bounds by the number of indexed elements, which the kernel's own check then reports.
 """
 
 from __future__ import annotations
@@ -45,18 +45,23 @@ def keep_outside(model: OnnxModel) -> bool:
 
 def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """`node`, preceded by the nodes that compute its new indices."""
-    axes = _axes(node, facts)
-    if axes is None or node.input[1] not in facts.types:
+    import onnx
+
+    axes, index = _axes(node, facts), node.input[1]
+    if axes is None or index not in facts.types:
         return []
     if len(axes) == 1 and node.op_type != "ScatterElements":
         return []  # not linearised: an index out of bounds stays out of bounds
-    w = NodeWriter(node, facts)
-    shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(node.input[1])
-    given = facts.model.constants.get(node.input[1])
+    w, kind = NodeWriter(node, facts), facts.types[index]
+    shape, dtype = facts.shapes.get(node.input[0]), facts.dtype(index)
+    if node.op_type == "ScatterElements" and dtype.itemsize < 8:
+        kind, dtype = onnx.TensorProto.INT64, np.dtype(np.int64)
+        node.input[1] = w.cast(index, kind)
+    given = facts.model.constants.get(index)
     if given is not None and shape is not None:
         extents = np.array([shape[axis] for axis in axes])
         if ((given >= -extents) & (given < extents)).all():
-            return []
+            return w.nodes
     if shape is not None:
         extents = w.constant(np.array([shape[axis] for axis in axes], dtype), "extents")
         least = w.constant(-np.array([shape[axis] for axis in axes], dtype), "least")
@@ -64,7 +69,7 @@ def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     else:
         places = w.constant(np.array(axes, np.int64), "axes")
         extents = w.add("Gather", w.add("Shape", node.input[0]), places, axis=0)
-        extents = w.cast(extents, facts.types[node.input[1]])
+        extents = w.cast(extents, kind)
         least = w.add("Neg", extents)
         parts = [w.slice(extents, 0, number, number + 1) for number in range(len(axes))]
         number = parts[0]

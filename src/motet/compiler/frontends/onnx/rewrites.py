@@ -60,7 +60,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     changed."""
     within = each_body(model, rewrite_forms)
     changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {})
-    changed |= _apply(model, {**composed.RULES, "ScatterElements": _scatter_elements}, {})
+    changed |= _apply(model, {**composed.RULES, **_BEFORE}, {})
     changed |= _apply(model, narrow.RULES, {})
     changed |= _apply(model, _RULES, _CHECKS)
     changed |= _apply(model, collected.RULES, {})
@@ -96,13 +96,6 @@ def _apply(
     return changed
 
 
-def _check_arg_extreme(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises CompileError for select_last_index along a dynamic axis."""
-    extents = facts.extents(node.input[0])
-    if attribute(node, "select_last_index", 0) and extents is not None and extents[attribute(node, "axis", 0)] is None:
-        raise refused(node, facts, "with select_last_index over an extent that only a call knows", "a known one")
-
-
 def _check_response_norm(node: onnx.NodeProto, facts: ModelFacts) -> None:
     """Raises CompileError for dynamic extents: the wheel would make two unknown extents in one reshape."""
     if attribute(node, "size", 1) % 2 and None in (facts.extents(node.input[0]) or []):
@@ -131,18 +124,12 @@ def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """ScatterElements with max or min, as ScatterND with an index for each element: of the flat tensor if its extents
-    are known, else with a component for each axis. With others, the wheel takes indices for 64 bits."""
-    if attribute(node, "reduction", b"none") not in (b"max", b"min"):
-        if node.input[1] not in facts.types or facts.dtype(node.input[1]).itemsize == 8:
-            return None
-        w = NodeWriter(node, facts)
-        node.input[1] = w.cast(node.input[1], 7)
-        return [*w.nodes, node]
+    are known, else with a component for each axis."""
+    reduction = attribute(node, "reduction", b"none")
     shape, data = facts.shapes.get(node.input[1]), facts.shapes.get(node.input[0])
-    if shape is None:
+    if reduction not in (b"max", b"min") or shape is None:
         return None
     w, axis = NodeWriter(node, facts), attribute(node, "axis", 0) % len(shape)
-    reduction = attribute(node, "reduction", b"")
     if data is not None and 0 not in data and 0 not in shape:
         values = w.reshape(node.input[0], [-1]), w.over("Unsqueeze", _flat_places(w, data, shape, axis), [len(shape)])
         made = w.add("ScatterND", *values, node.input[2], reduction=reduction)
@@ -191,6 +178,19 @@ def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
     moved = w.add("Concat", *((moved, zeros) if reverse else (zeros, moved)), axis=along)
     sums = w.add("CumSum", moved, node.input[1], reverse=reverse)
     return w.done([w.reverse(sums, along) if turned else sums])
+
+
+def _last_extreme(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """The last place along a dynamic axis, which the wheel refuses: by the first one of the reversed operand."""
+    extents, axis = facts.extents(node.input[0]), attribute(node, "axis", 0)
+    if not attribute(node, "select_last_index", 0) or extents is None or extents[axis] is not None:
+        return None
+    w = NodeWriter(node, facts)
+    turned = w.reverse(node.input[0], axis)
+    place = w.add(node.op_type, turned, axis=axis, keepdims=attribute(node, "keepdims", 1))
+    extent = w.add("Gather", w.add("Shape", turned), w.constant(np.array(axis), "axis"), axis=0)
+    last = w.add("Sub", extent, w.constant(np.array(1), "one"))
+    return w.done([w.add("Sub", last, place)])
 
 
 def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -257,9 +257,12 @@ def _reversed(
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
-    "ArgMax": _check_arg_extreme, "ArgMin": _check_arg_extreme, "LRN": _check_response_norm,
+    "LRN": _check_response_norm,
     "Split": _check_split,
 }  # fmt: skip
+_BEFORE: dict[str, Rule] = {  # whose operators other rules rewrite
+    "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
+}
 _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
