@@ -76,7 +76,7 @@ def test_a_concatenation_of_different_operands() -> None:
 @pytest.mark.parametrize(("distinct", "most"), [(1, 8), (7, 120), (100_000, 3300)])
 def test_nodes_of_a_sum_of_very_many_operands(distinct: int, most: int) -> None:
     operands = [f"x{number % distinct}" for number in range(100_000)]
-    proto = model_of("Sum", operands, {"x0": random(4)})
+    proto = model_of("Sum", operands, dict.fromkeys(operands, random(4)))
     facts = ModelFacts(OnnxModel(proto, "sum.onnx"), {}, {}, {})
     made = many_operands.RULES["Sum"](proto.graph.node[0], facts)
     assert made is not None and len(made) <= most

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from motet.compiler.frontends.onnx.places import EQUAL, assert_that, compare
 from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.frontends.torch.pointwise import builtin
@@ -20,7 +21,7 @@ from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, extent_of
 
-_LESS, _EQUAL = 2, 0  # predicates of arith.cmpi
+_LESS = 2  # a predicate of arith.cmpi
 
 
 def settle_loops(module: ir.Module) -> None:
@@ -74,7 +75,7 @@ class _ConditionalLoop:
         with ir.InsertionPoint(condition):
             proceeds = _scalar(condition.arguments[1])
             if limit is not None:
-                within = _compared(_LESS, _scalar(condition.arguments[0]), limit)
+                within = compare(_LESS, _scalar(condition.arguments[0]), limit)
                 proceeds = create("arith.andi", proceeds.type, [proceeds, within])
             ir.Operation.create("scf.condition", operands=[proceeds, *condition.arguments])
         with ir.InsertionPoint(iteration):
@@ -152,11 +153,6 @@ def _fitted(value: ir.Value, kind: ir.RankedTensorType) -> ir.Value:
     return value if value.type == kind else create("tensor.cast", kind, [value])
 
 
-def _compared(predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
-    chosen = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
-    return create("arith.cmpi", ir.IntegerType.get_signless(1), [a, b], {"predicate": chosen})
-
-
 def _rows(slice_: ir.Value) -> ir.RankedTensorType:
     kind = ir.RankedTensorType(slice_.type)
     return ir.RankedTensorType.get([DYNAMIC, *kind.shape], kind.element_type)
@@ -173,8 +169,8 @@ def _inserted(slice_: ir.Value, into: ir.Value, index: ir.Value) -> ir.Value:
     sizes = _dynamic(slice_)
     axes = [axis for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
     for size, axis in zip(sizes, axes, strict=True):
-        ir.Operation.create("cf.assert", operands=[_compared(_EQUAL, size, extent_of(into, axis + 1))], attributes={
-            "msg": ir.StringAttr.get("expected slices of the same extents from all iterations of a loop")})  # fmt: skip
+        same = compare(EQUAL, size, extent_of(into, axis + 1))
+        assert_that(same, "expected slices of the same extents from all iterations of a loop")
     return create("tensor.insert_slice", into.type, [slice_, into, index, *sizes], {
         "static_offsets": ir.DenseI64ArrayAttr.get([DYNAMIC, *[0] * kind.rank]),
         "static_sizes": ir.DenseI64ArrayAttr.get([1, *kind.shape]),

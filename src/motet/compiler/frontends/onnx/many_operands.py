@@ -55,10 +55,7 @@ def _mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
 
 def _group(node: onnx.NodeProto, facts: ModelFacts) -> int:
     """The number of operands for each node of the tree that replaces an element-wise operator."""
-    shapes: set[object] = {facts.shapes.get(name) for name in node.input}
-    if len(node.input) <= _GROUP:  # to look for more would take time
-        shapes = {str(facts.extents(name)) for name in node.input}
-    return 2 if len(shapes) > 1 else _GROUP
+    return 2 if len({str(facts.extents(name)) for name in node.input}) > 1 else _GROUP
 
 
 def _concatenated(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

@@ -52,6 +52,13 @@ class ModelFacts:
         """The node that computes each value."""
         return {name: node for node in self.model.proto.graph.node for name in node.output if name}
 
+    @functools.cached_property
+    def declared(self) -> dict[str, onnx.TensorShapeProto]:
+        """The shapes that the graph has for values."""
+        graph = self.model.proto.graph
+        infos = (*graph.output, *graph.value_info, *graph.input)
+        return {info.name: kind.shape for info in infos if (kind := info.type.tensor_type).HasField("shape")}
+
     @property
     def version(self) -> int:
         return self.model.opsets.get("", 0)
@@ -60,11 +67,8 @@ class ModelFacts:
         """The extents of a value, None for dynamic ones."""
         if name in self.model.constants:
             return list(self.model.constants[name].shape)
-        graph = self.model.proto.graph
-        for info in (*graph.input, *graph.value_info, *graph.output):
-            if info.name == name and info.type.tensor_type.HasField("shape"):
-                return [d.dim_value if d.HasField("dim_value") else None for d in info.type.tensor_type.shape.dim]
-        return None
+        shape = self.declared.get(name)
+        return None if shape is None else [d.dim_value if d.HasField("dim_value") else None for d in shape.dim]
 
     def rank(self, name: str) -> int | None:
         array = self.model.constants.get(name)
