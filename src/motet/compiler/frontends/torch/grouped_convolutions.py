@@ -48,33 +48,39 @@ class _Grouped:
 
 def settle_grouped_convolutions(module: ir.Module) -> None:
     """Rewrites the module in place."""
-    found = [(op, read) for op in find_operations(module, "torch.aten.convolution") if (read := _read(op))]
+    every = [(op, _read(op)) for op in find_operations(module, "torch.aten.convolution")]
+    found = [(op, read) for op, read in every if read is not None or _is_each_channel_transposed(op)]
     if found:
         know_operations(module)
     for op, read in found:
         with op.context, op.location, ir.InsertionPoint(op):
+            if read is None:
+                _hide_channels(op)
+                continue
             made = create("torch_c.from_builtin_tensor", op.results[0].type, [_lowered(read)])
         op.results[0].replace_all_uses_with(made)
         op.erase()
-    with module.context:
-        for op in (op for op in find_operations(module, "torch.aten.convolution") if _is_each_channel_transposed(op)):
-            know_operations(module)
-            _hide_channels(op)
+
+
+def _groups(op: ir.Operation) -> tuple[int, bool] | None:
+    """The number of groups, and whether the convolution is transposed; None if they are no constants."""
+    owners = [op.operands[number].owner for number in (8, 6)]
+    if any(isinstance(owner, ir.Block) or "value" not in owner.attributes for owner in owners):
+        return None
+    count, transposed = (ir.IntegerAttr(owner.attributes["value"]).value for owner in owners)
+    return count, bool(transposed)
 
 
 def _read(op: ir.Operation) -> _Grouped | None:
     """`op` as a grouped convolution over three axes of known filters; None for others, and for transposed ones."""
     kinds = [kind_of(value) for value in (*op.operands[:2], op.results[0])]
     strides, pads, dilations = (constant_numbers(op.operands[number]) for number in (3, 4, 5))
-    groups, transposed = op.operands[8].owner, op.operands[6].owner
-    if any(isinstance(owner, ir.Block) or "value" not in owner.attributes for owner in (groups, transposed)):
+    (image, filters, result), form = kinds, _groups(op)
+    if image is None or filters is None or result is None or form is None:
         return None
-    image, filters, result = kinds
-    if image is None or filters is None or result is None or ir.IntegerAttr(transposed.attributes["value"]).value:
-        return None
-    count = ir.IntegerAttr(groups.attributes["value"]).value
+    count, transposed = form
     known = DYNAMIC not in filters.extents and len(image.extents) == len(filters.extents) == _AXES + 2
-    if count == 1 or not known or image.element not in _FLOATS or DYNAMIC in (image.extents[1:2]):
+    if count == 1 or transposed or not known or image.element not in _FLOATS or DYNAMIC in (image.extents[1:2]):
         return None
     if strides is None or pads is None or dilations is None or not len(strides) == len(pads) == len(dilations) == _AXES:
         return None
@@ -214,24 +220,21 @@ def _nest(
 
 def _is_each_channel_transposed(op: ir.Operation) -> bool:
     """Whether `op` is a transposed convolution whose groups have one channel each of image and result."""
-    filters, groups, transposed = kind_of(op.operands[1]), op.operands[8].owner, op.operands[6].owner
-    if filters is None or any(isinstance(owner, ir.Block) or "value" not in owner.attributes
-                              for owner in (groups, transposed)):
+    image, filters, form = kind_of(op.operands[0]), kind_of(op.operands[1]), _groups(op)
+    if image is None or filters is None or form is None:
         return False
-    count, flag = (ir.IntegerAttr(owner.attributes["value"]).value for owner in (groups, transposed))
-    return bool(flag) and list(filters.extents[:2]) == [count, 1]
+    count, transposed = form
+    return transposed and list(filters.extents[:2]) == [count, 1]
 
 
 def _hide_channels(op: ir.Operation) -> None:
     """Makes the number of channels unknown until upstream's canonicalisation, because the wheel takes a convolution of
     as many groups for one that is not transposed, and expects filters of another shape."""
     image = kind_of(op.operands[0])
-    if image is None:
-        return
+    assert image is not None
     shape = [image.extents[0], DYNAMIC, *image.extents[2:]]
     extents = ",".join("?" if extent == DYNAMIC else str(extent) for extent in shape)
-    with op.location, ir.InsertionPoint(op):
-        known = create("torch_c.to_builtin_tensor", image.builtin, [op.operands[0]])
-        unknown = create("tensor.cast", ir.RankedTensorType.get(shape, image.scalar), [known])
-        kind = ir.Type.parse(f"!torch.vtensor<[{extents}],{image.element}>")
-        op.operands[0] = create("torch_c.from_builtin_tensor", kind, [unknown])
+    known = create("torch_c.to_builtin_tensor", image.builtin, [op.operands[0]])
+    unknown = create("tensor.cast", ir.RankedTensorType.get(shape, image.scalar), [known])
+    kind = ir.Type.parse(f"!torch.vtensor<[{extents}],{image.element}>")
+    op.operands[0] = create("torch_c.from_builtin_tensor", kind, [unknown])
