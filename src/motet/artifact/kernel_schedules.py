@@ -10,6 +10,7 @@ of the kernel's `names` in the program. `compiler/kernels/schedule.py` has the f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,9 +68,17 @@ class GivenSchedules:
 
     def near(self, form: str, extents: Sequence[int], target: str) -> list[ScheduledKernel]:
         """The records of kernels of this form whose extents are near, the nearest first."""
-        found = [each for each in self.kernels.values() if each.form == form != "" and each.target == target]
-        near = [each for each in found if distance(each.extents, extents) <= _NEAR]
+        near = [each for each in self._of_forms.get((form, target), ()) if distance(each.extents, extents) <= _NEAR]
         return sorted(near, key=lambda each: distance(each.extents, extents))
+
+    @functools.cached_property
+    def _of_forms(self) -> Mapping[tuple[str, str], Sequence[ScheduledKernel]]:
+        """The records of each form and target."""
+        found: dict[tuple[str, str], list[ScheduledKernel]] = {}
+        for each in self.kernels.values():
+            if each.form:
+                found.setdefault((each.form, each.target), []).append(each)
+        return found
 
     def unknown(self, present: Sequence[ScheduledKernel]) -> list[str]:
         """The given kernels that `present` has for no target, or not for a target that it has; a database has kernels

@@ -19,8 +19,7 @@ class KernelTable:
     def __init__(self, variants: Sequence[Variant]) -> None:
         known = [kernel for variant in variants for kernel in variant.kernels]
         self._known = {kernel.name: kernel for kernel in reversed(known)}
-        self._found: dict[str, KernelInfo | None] = {}
-        guessed = {found.name for symbol in _of_dynamic_extents(variants) if (found := self._search(symbol))}
+        guessed = {found.name for symbol in _of_dynamic_extents(variants) if (found := self.find(symbol))}
         for name in guessed:
             self._known[name] = msgspec.structs.replace(self._known[name], flops=0, bytes=0)
 
@@ -30,11 +29,6 @@ class KernelTable:
         return sum(kernel.flops for kernel in self._known.values())
 
     def find(self, symbol: str) -> KernelInfo | None:
-        if symbol not in self._found:
-            self._found[symbol] = self._search(symbol)
-        return self._found[symbol]
-
-    def _search(self, symbol: str) -> KernelInfo | None:
         ends = (end for end in range(len(symbol), 0, -1) if not symbol[end : end + 1].isalnum())
         return next((self._known[symbol[:end]] for end in ends if symbol[:end] in self._known), None)
 

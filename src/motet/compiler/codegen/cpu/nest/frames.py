@@ -52,12 +52,11 @@ class NestFrame(Frame):
 
     def kept(self, number: int, region: NestPoint, write: Callable[[], None]) -> None:
         """`write()` copy `number` of `region`, unless the previous call in this function had the same."""
-        numbers = (0, *region.base, *region.left)  # 0: there was a call, which alone tells of a scalar
+        numbers = (0, *region.base, *region.left)  # 0: there was a call
 
         def make() -> Any:
             place = self.alloca(I64, len(numbers))
-            for n in range(len(numbers)):
-                self.store(ir.Constant(I64, -(1 << 63)), self.at(place, n, I64))
+            self.store(ir.Constant(I64, -1), self.at(place, 0, I64))
             return place
 
         place = self._in_entry(("kept", number), make)
