@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Step
-from motet.runtime.queues import choose_queues, spare_queues
+from motet.runtime.queues import Slots, choose_queues, spare_queues
 
 
 class Queues:
@@ -26,6 +26,20 @@ def run(device: int, operands: list[int], result: int, queues: int = 0) -> Step:
 
 def choose(steps: list[Step], queues: int) -> list[int]:
     return choose_queues(steps, range(len(steps)), lambda device: device, lambda device: queues)
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_a_call_gets_the_smallest_number_that_no_other_has(ended: list[int]) -> None:
+    """Calls begin one after the other; before each, that of a number ends if there is one."""
+    slots, taken = Slots(), set[int]()
+    for number in ended:
+        if number in taken:
+            slots.give_back(number)
+            taken.remove(number)
+        expected = min(set(range(len(taken) + 1)) - taken)
+        assert slots.take() == expected
+        taken.add(expected)
+        assert slots.several == (len(taken) > 1)
 
 
 def test_steps_that_need_nothing_of_one_another_are_on_different_queues() -> None:
