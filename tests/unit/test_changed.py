@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from checks.changed import choose, distances
-from checks.structure import Module
+from checks.changed import TOP, choose, distances, imports_in
+from checks.structure import Module, read_modules
 
 MODULES = [
     Module(name, Path(name), text) for name, text in {
@@ -27,6 +27,15 @@ def test_distances_count_imports() -> None:
     assert distances(["motet.by_text"], MODULES) == {"motet.by_text": 0, "motet.table": 1}
     place, registry = "motet.compiler.placement.place", "motet.compiler.passes.registry"
     assert distances([place], MODULES) == {place: 0, registry: 1}
+
+
+def test_imports_are_those_that_the_parser_finds() -> None:
+    text = "import a.b, c as d  # e\nif x:\n    from f import (g,  # h, i\n        j as k)\n"
+    text += 'PROGRAM = """\nimport program\n"""\n'
+    assert imports_in(text) == {"a.b", "c", "f", "f.g", "f.j", "program"}
+    modules = read_modules(TOP / "checks")
+    for module in modules:
+        assert module.imports <= imports_in(module.text), module.name
 
 
 def test_the_nearest_and_quickest_are_chosen_until_the_time_is_used() -> None:
