@@ -321,6 +321,7 @@ def test_parameters_that_have_no_address() -> None:
     torch.testing.assert_close(torch.compile(model, backend="motet")(x), model(x))
 
 
+@pytest.mark.slow
 def test_recurrent_layers_are_captured_once_the_backend_is_chosen() -> None:
     """In a process that has not chosen it yet: older versions of torch import the backend then, and tell it nothing."""
     program = """

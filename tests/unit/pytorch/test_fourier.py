@@ -46,6 +46,7 @@ def check(module: Any, x: Any, given: Any, shapes: Any) -> None:
         np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=2e-5 * scale, err_msg=str(place))
 
 
+@pytest.mark.slow
 def test_forms_of_transforms_match_pytorch() -> None:
     torch.manual_seed(3)
     x = torch.randn(3, 7, 10)

@@ -26,6 +26,7 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf.detach().numpy() for leaf in torch.utils._pytree.tree_leaves(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_layers_of_any_number_of_steps(name: str) -> None:
     torch.manual_seed(7)
@@ -60,6 +61,7 @@ def test_the_code_does_not_grow_with_the_steps() -> None:
     assert abs(sizes[0] - sizes[1]) < 2000
 
 
+@pytest.mark.slow
 def test_compiled_for_inference_and_left_alone_for_training() -> None:
     torch.manual_seed(7)
     layer = torch.nn.GRU(3, 4, batch_first=True)

@@ -153,6 +153,7 @@ def test_grid_samples_of_extents_that_differ() -> None:
         session(torch.randn(2, 3, 5, 7), torch.randn(3, 5, 6, 2))
 
 
+@pytest.mark.slow
 def test_the_backend_of_torch_compile_keeps_them() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Upsample(scale_factor=1.5, mode="bilinear")).eval()
     fast = torch.compile(model, backend="motet", options={"devices": DEVICE})
