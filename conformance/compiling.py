@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from motet.artifact.reader import Artifact
-from motet.compiler.process.job import RESULT, Job
+from motet.compiler.job import RESULT, Job
 from motet.compiler.process.worker import perform
 
 

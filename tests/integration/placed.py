@@ -15,9 +15,9 @@ from motet.builder import Graph, Tensor
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.place import Place
-from motet.compiler.placement.rates import RateTable
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.rates import RateTable
 from motet.compiler.verify.oracle import run_oracle
 
 TARGETS = ("x86-64-v3", "null:x86-64-v3")

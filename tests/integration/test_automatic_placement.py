@@ -17,7 +17,7 @@ from tests.integration.placed import build_placed, expected, random_program
 from tests.seeds import seeds
 
 from motet.artifact.reader import Artifact
-from motet.compiler.placement.rates import Rates, RateTable
+from motet.compiler.targets.rates import Rates, RateTable
 from motet.runtime import load
 
 FLAGS = ("a=host", "b=null[1]", "c=null[2]")

@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 
 from motet.compiler import external_data
-from motet.compiler.process.job import Job
+from motet.compiler.job import Job
 from motet.compiler.source_files import content_of
 from motet.errors import CompileError
 from motet.version import VERSION

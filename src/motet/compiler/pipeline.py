@@ -20,12 +20,12 @@ from motet.compiler.build.parameters import Packed, pack_parameters
 from motet.compiler.build.partitioning import Kernels, Partitioned, partition_for
 from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import PLAIN, Output, VariantOptions, build_variant
-from motet.compiler.checked import check_wanted
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, Placement, Program
+from motet.compiler.kernels.checked import check_wanted
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.passes.fuse.narrow_products import PRECISION
 from motet.compiler.passes.pipelines import Cleaned

@@ -14,11 +14,11 @@ from motet.artifact.device_flags import DeviceFlag, options_of, print_alternativ
 from motet.compiler import external_data
 from motet.compiler.external_data import State
 from motet.compiler.ir.hal_attributes import ALIASES, own_family
-from motet.compiler.placement.rates import read_rates
-from motet.compiler.process.job import NO_REPORTS, Job, PassReports, Precision
+from motet.compiler.job import NO_REPORTS, Job, PassReports, Precision
 from motet.compiler.source_files import content_of, large_file, read_file
 from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget, multiplies
 from motet.compiler.targets.families import HOST, default_levels, driver_options, target_names
+from motet.compiler.targets.rates import read_rates
 from motet.errors import OptionError
 from motet.options import option_help
 from motet.runtime.cpu_features import host_features

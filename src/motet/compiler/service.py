@@ -19,8 +19,8 @@ from motet.artifact.device_flags import DeviceFlag
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler.cache_key import cache_key, wheels
+from motet.compiler.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, VerifyReport
 from motet.compiler.process.client import JobFolder, Progress, run_job
-from motet.compiler.process.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, VerifyReport
 from motet.compiler.process.prefork import Standby
 from motet.compiler.request import CompileRequest, job_of
 from motet.decoding import decode_json

@@ -174,7 +174,7 @@ def _with_reports(
 ) -> CompileRequest:
     if not print_after and not print_changed and not time_passes:
         return request
-    from motet.compiler.process.job import PassReports
+    from motet.compiler.job import PassReports
 
     return replace(request, reports=PassReports(tuple(print_after), print_changed, time_passes))
 

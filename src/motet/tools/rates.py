@@ -17,7 +17,7 @@ from motet.errors import DeviceError
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
-    from motet.compiler.placement.rates import Rates
+    from motet.compiler.targets.rates import Rates
     from motet.runtime.device import Buffer, CommandBuffer, Device, DeviceInfo
     from motet.runtime.device_program import LoadedDevice
 
@@ -37,7 +37,7 @@ _TRANSFERRED = (1 << 12, 1 << 16, 1 << 20, 1 << 24)
 
 def measure_rates(info: DeviceInfo, artifact: Artifact) -> Rates:
     """The rates of a device; `artifact` is `programs()` compiled for its family. Raises DeviceError."""
-    from motet.compiler.placement.rates import Rates
+    from motet.compiler.targets.rates import Rates
     from motet.runtime.device import open_device
     from motet.runtime.device_program import LoadedDevice
 
@@ -69,7 +69,7 @@ def measure_family(info: DeviceInfo) -> dict[str, float | bool]:
     from motet.artifact.device_flags import DeviceFlag
     from motet.artifact.schema import Alternative
     from motet.compiler import service
-    from motet.compiler.placement.rates import Rates
+    from motet.compiler.targets.rates import Rates
 
     flag = DeviceFlag("", (Alternative(info.family),))
     request = service.CompileRequest(programs(), path="rates.mlir", devices=(flag,))

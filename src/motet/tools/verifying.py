@@ -23,7 +23,7 @@ DEFAULT = "upstream"
 
 def check_options(verify: bool, oracle: str) -> None:
     """Raises OptionError for an unknown oracle, or one without --verify."""
-    from motet.compiler.process.job import ORACLES
+    from motet.compiler.job import ORACLES
 
     if oracle not in ORACLES:
         raise OptionError(f"--oracle {oracle}: no such oracle; expected one of {', '.join(ORACLES)}")

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 import motet
+from motet.compiler.job import REQUEST, RESULT, Job
 from motet.compiler.process.fork_server import Hired, Keeper
-from motet.compiler.process.job import REQUEST, RESULT, Job
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told of a hang-up on Linux alone")
 

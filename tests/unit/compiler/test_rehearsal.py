@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import motet
+from motet.compiler.job import Job
 from motet.compiler.process import warm_up as rehearsal
 from motet.compiler.process.client import may_be_onnx
-from motet.compiler.process.job import Job
 
 PROGRAM = """
 func.func @main(%x: tensor<5xf32>) -> tensor<5xf32> {

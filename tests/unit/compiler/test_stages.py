@@ -20,10 +20,10 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.program import Program
 from motet.compiler.ir.uses_devices import uses_devices
+from motet.compiler.job import PassReports
 from motet.compiler.passes.report import PassReporter
 from motet.compiler.passes.running import observed
 from motet.compiler.placement.place import Place
-from motet.compiler.process.job import PassReports
 from motet.compiler.targets.cpu import X86_64_V3
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.runtime import Session, load

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from motet.artifact.expressions import product
 from motet.compiler.codegen.backend import NoCode, Objects, PlainBackend, places_of
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.kernels import Choice

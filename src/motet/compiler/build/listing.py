@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from motet.compiler.build.partitioning import partition_for
 from motet.compiler.build.variant import generate_all
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.launch_choices import LaunchChoice
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchForm
 from motet.compiler.passes.fuse.outline_kernels import KIND

@@ -14,13 +14,13 @@ from motet.compiler.build.partitioning import Kernels
 from motet.compiler.build.signatures import function_shapes
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
 from motet.compiler.codegen.backends import backend_of
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
 from motet.compiler.ir.source_names import names_of_call
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import Kernel, structure
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, order_temporaries
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, Size, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.reading import element_bytes
 from motet.compiler.kernels.recurrence import Recurrence

@@ -15,9 +15,9 @@ from dataclasses import replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, row_major
+from motet.compiler.kernels.roles import ALIASES
 from motet.compiler.kernels.strides import Extent, memory_strides
 from motet.compiler.kernels.windows import is_windowed
-from motet.compiler.passes.fuse.roles import ALIASES
 
 Order = tuple[int, ...]
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.checked import check_wanted
 from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.checked import check_wanted
 from motet.compiler.kernels.kernel import EXTENT, ITEM_BITS, Access, Kernel, Size, Stage
 from motet.compiler.kernels.strides import span_of
 from motet.errors import CompileError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.process.job import PassReports
+from motet.compiler.job import PassReports
 
 
 @dataclass

@@ -15,7 +15,7 @@ from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import indexing_maps, ir
 from motet.compiler.ir.attributes import constant_number
 from motet.compiler.ir.devices import TRANSFER_OP
-from motet.compiler.passes.fuse.roles import ALIASES, Role
+from motet.compiler.kernels.roles import ALIASES, Role
 from motet.compiler.passes.fuse.rules import WRITTEN, Space
 
 DYNAMIC_EXTENT = 128

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, STAGE, TO, TRANSFER_OP
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.kernels.roles import ALIASES
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed, located
 from motet.compiler.placement.read_devices import links_of

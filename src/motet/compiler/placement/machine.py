@@ -13,9 +13,9 @@ from functools import cached_property
 
 from motet.artifact.schema import Link, LogicalDevice
 from motet.compiler.placement.families import device_families
-from motet.compiler.placement.rates import Rates, RateTable, rate_table
 from motet.compiler.placement.search.problem import Machine
 from motet.compiler.targets.families import families
+from motet.compiler.targets.rates import Rates, RateTable, rate_table
 
 HOST = "host"
 

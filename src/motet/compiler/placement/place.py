@@ -26,11 +26,11 @@ from motet.compiler.placement.assign_devices import AssignDevices
 from motet.compiler.placement.erase_devices import erase_devices
 from motet.compiler.placement.place_by_name import PlaceByName
 from motet.compiler.placement.place_loops_on_fallback import FindObstacles, PlaceLoopsOnFallback, control_flow
-from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.resolve_aliases import ResolveAliases
 from motet.compiler.placement.resolve_on_device import ResolveOnDevice
 from motet.compiler.placement.verify_devices import VerifyDevices
+from motet.compiler.targets.rates import RateTable
 
 
 @dataclass(frozen=True)

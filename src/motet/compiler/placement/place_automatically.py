@@ -36,7 +36,6 @@ from motet.compiler.passes.base import ModulePass
 from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
-from motet.compiler.placement.rates import RateTable
 from motet.compiler.placement.read_devices import devices_of
 from motet.compiler.placement.search.branch_and_bound import best_schedule
 from motet.compiler.placement.search.heft import heft, upward_ranks
@@ -44,6 +43,7 @@ from motet.compiler.placement.search.local_search import improve
 from motet.compiler.placement.search.problem import PlacementSchedule, PlacementTask, Problem, dispatch
 from motet.compiler.placement.search.stages import Staging, cut_stages
 from motet.compiler.placement.units import PlacementUnit, Units, units_of
+from motet.compiler.targets.rates import RateTable
 
 FEW_TASKS = 14  # up to this number, placement is optimal
 MOST_SEARCHED = 40_000  # tasks scheduled in total during the local search

@@ -20,8 +20,8 @@ from typing import IO
 import msgspec
 
 import motet.errors as errors
+from motet.compiler.job import REQUEST, SOURCE, Job, Message
 from motet.compiler.process.fork_server import Hired, Keeper
-from motet.compiler.process.job import REQUEST, SOURCE, Job, Message
 from motet.compiler.process.prefork import Standby
 from motet.compiler.source_files import LARGE, large_file
 from motet.decoding import decode_json

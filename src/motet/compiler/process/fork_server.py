@@ -36,7 +36,7 @@ from typing import IO, NoReturn
 
 import msgspec
 
-from motet.compiler.process.lifetime import die_with_parent, end_with
+from motet.compiler.lifetime import die_with_parent, end_with
 from motet.decoding import decode_json
 
 IDLE = 300.0  # seconds without requests after which a keeper ends

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from motet.compiler.process.lifetime import die_with_parent, end_with
+from motet.compiler.lifetime import die_with_parent, end_with
 
 
 class Standby:

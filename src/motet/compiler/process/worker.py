@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from motet.compiler.process.job import ARRAYS, REQUEST, RESULT, Job, Message
-from motet.compiler.process.lifetime import die_with_parent
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
+from motet.compiler.lifetime import die_with_parent
 from motet.decoding import decode_msgpack
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from motet.compiler.ir.program import Program
     from motet.compiler.pipeline import Built
     from motet.compiler.placement.place import Place
-    from motet.compiler.placement.rates import RateTable
     from motet.compiler.sharding.shard import Shard
     from motet.compiler.targets.family import Target
+    from motet.compiler.targets.rates import RateTable
     from motet.compiler.tuning.kernels import Choice
 
 _log = logging.getLogger("motet")
@@ -180,7 +180,7 @@ def _shard(job: Job) -> Shard:
 def _rate_table(job: Job) -> RateTable:
     """The rates of devices: those of families, overridden by the request's."""
     from motet.compiler.placement.machine import rates_of_families
-    from motet.compiler.placement.rates import read_rates
+    from motet.compiler.targets.rates import read_rates
 
     return rates_of_families(read_rates(job.rates, "rates") if job.rates else None, job.targets)
 

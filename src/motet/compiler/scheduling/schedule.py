@@ -9,17 +9,17 @@ import numpy as np
 
 from motet.artifact.expressions import apply, product, substitute
 from motet.artifact.schema import STATUS_BYTES, Command, Expr, Schedule
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
 from motet.compiler.ir.source_names import names_of_call
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import ITEM_BITS, Packing, Size, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.packing import packed_elements
 from motet.compiler.kernels.reader.reading import Unreadable, dtype_of, element_bytes
-from motet.compiler.passes.fuse.roles import ALIASES
+from motet.compiler.kernels.roles import ALIASES
 from motet.compiler.scheduling.arrangement import ArrangeOptions, Recorded, Storage, arrange
 from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.family import Family
 from motet.compiler.targets.gpu import PRECISIONS, GpuTarget
+from motet.compiler.targets.rates import Rates
 
 _TRIPLE = "nvptx64-nvidia-cuda"
 

@@ -6,9 +6,9 @@ for the functions that it calls; kernels have no such arguments.
 
 from __future__ import annotations
 
-from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.family import Family
+from motet.compiler.targets.rates import Rates
 
 FAMILY = "embedded"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from motet.compiler.placement.rates import Rates
+from motet.compiler.targets.rates import Rates
 
 
 class Target(Protocol):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from motet.artifact.intel_gpus import INTEL_GPUS, canonical
-from motet.compiler.placement.rates import Rates
 from motet.compiler.targets.family import Family
 from motet.compiler.targets.gpu import GpuTarget, XpuDevice
+from motet.compiler.targets.rates import Rates
 
 PRECISIONS = ("ieee", "tf32")  # tf32 on matrix engines; other devices multiply in full precision
 REGISTERS = ("default", "small", "large", "auto")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from motet.compiler.codegen.cpu.host import host_processor, host_triple
 from motet.compiler.targets.cpu import (
     AARCH64,
     CPU_TARGETS,
@@ -14,6 +13,7 @@ from motet.compiler.targets.cpu import (
     X86_64_V4,
     CpuTarget,
 )
+from motet.compiler.targets.host import host_processor, host_triple
 from motet.errors import OptionError
 from motet.runtime.cpu_features import allow
 

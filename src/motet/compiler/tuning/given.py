@@ -14,8 +14,8 @@ from motet.artifact.kernel_schedules import (
     given_schedules,
     parse_schedules,
 )
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.kernel_facts import core_of, extents_of, form_of
 from motet.compiler.kernels.loop_names import loop_names, main_stage
 from motet.compiler.kernels.schedule import (

@@ -16,8 +16,8 @@ from motet.artifact.candidates import Grid, pruned, read_index, with_grids
 from motet.artifact.reader import Artifact
 from motet.artifact.tunings import parse_tunings
 from motet.artifact.writer import write_artifact
+from motet.compiler.job import TUNINGS
 from motet.compiler.pipeline import Built, Progress
-from motet.compiler.process.job import TUNINGS
 from motet.compiler.tuning.candidates import Candidates
 from motet.compiler.tuning.inputs import parse_inputs, region_symbols
 from motet.errors import DeviceError

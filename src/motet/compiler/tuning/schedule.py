@@ -24,7 +24,7 @@ from motet.artifact.contracts import seal
 from motet.artifact.schema import Manifest, Schedule, Signature, Trial, Variant
 from motet.artifact.states import stateless
 from motet.artifact.writer import write_artifact
-from motet.compiler.checked import check_wanted
+from motet.compiler.kernels.checked import check_wanted
 from motet.compiler.pipeline import Built, Progress
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.tuning.inputs import Given, Symbols, random_inputs, region_symbols

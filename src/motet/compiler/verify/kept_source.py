@@ -19,7 +19,7 @@ from motet.artifact.parameters import StoredArray
 from motet.artifact.sources import BYTES, DESCRIPTION, KeptSource, SourceFile, SourcePiece
 from motet.compiler import external_data
 from motet.compiler.frontends.kinds import kind_of
-from motet.compiler.process.job import Job
+from motet.compiler.job import Job
 from motet.compiler.protobuf import Content, delimited_fields
 from motet.errors import CompileError, Location
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from motet.compiler.frontends.kinds import kind_of
-from motet.compiler.process.job import Oracle
+from motet.compiler.job import Oracle
 from motet.compiler.protobuf import Content
 from motet.errors import CallError, OptionError
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
-from motet.compiler.placement.rates import Rates, RateTable
+from motet.compiler.targets.rates import Rates, RateTable
 from motet.errors import DeviceError, OptionError
 from motet.runtime.device import DeviceInfo, probe
 from motet.runtime.selection import HOST, bind, needed_families, regions_of

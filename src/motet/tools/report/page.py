@@ -17,7 +17,7 @@ from msgspec import structs
 from motet.artifact.files import atomic_file, unreadable
 from motet.artifact.reader import Artifact
 from motet.compiler.placement.machine import rates_of_families
-from motet.compiler.placement.rates import RateTable, read_rates
+from motet.compiler.targets.rates import RateTable, read_rates
 from motet.errors import OptionError
 from motet.runtime.selection import HOST
 from motet.tools.benching.roof import host_roof

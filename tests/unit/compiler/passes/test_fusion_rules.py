@@ -10,8 +10,8 @@ from motet import builder as mb
 from motet.builder.graph import Tensor
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.kernels.roles import Role
 from motet.compiler.passes.fuse.group import group_block
-from motet.compiler.passes.fuse.roles import Role
 from motet.compiler.passes.fuse.rules import Space, may_join, waits_for
 from motet.compiler.passes.pipelines import NORMALISE
 from motet.compiler.passes.running import run_steps

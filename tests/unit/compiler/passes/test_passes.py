@@ -6,13 +6,13 @@ import pytest
 from tests.prepared import load_mlir
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.job import PassReports
 from motet.compiler.passes import registry
 from motet.compiler.passes.iree_names import ALIASES
 from motet.compiler.passes.normalise.lower_transposed_conv import LowerTransposedConv
 from motet.compiler.passes.pipelines import PIPELINES, Cleaned, Step, Upstream
 from motet.compiler.passes.report import PassReporter
 from motet.compiler.passes.running import observed, run_named, run_steps
-from motet.compiler.process.job import PassReports
 from motet.compiler.stages import optimise
 from motet.errors import CompileError, MotetError, OptionError
 

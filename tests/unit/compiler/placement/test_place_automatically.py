@@ -16,12 +16,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.placement.machine import ProgramMachine
 from motet.compiler.placement.place import Place
 from motet.compiler.placement.place_automatically import solve
-from motet.compiler.placement.rates import DEFAULTS, UNKNOWN, Rates, RateTable, rate_table
 from motet.compiler.placement.search.heft import upward_ranks
 from motet.compiler.placement.search.problem import Problem, dispatch
 from motet.compiler.placement.units import Units, units_of
 from motet.compiler.stages import opened
 from motet.compiler.targets.device_flags import parse_device_flags
+from motet.compiler.targets.rates import DEFAULTS, UNKNOWN, Rates, RateTable, rate_table
 from motet.errors import CompileError
 
 # Operations per second such that an operation on each of the four elements takes a second.

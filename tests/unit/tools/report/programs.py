@@ -19,7 +19,7 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
-from motet.compiler.placement.rates import Rates
+from motet.compiler.targets.rates import Rates
 from motet.tools.report.binding import ReportedDevice
 
 # Numbers that make times easy to see: a launch costs nothing, a FLOP and a byte a microsecond each.

@@ -23,7 +23,7 @@ from motet.artifact.schema import (
     Signature,
     Step,
 )
-from motet.compiler.placement.rates import HOST, RateTable
+from motet.compiler.targets.rates import HOST, RateTable
 from motet.errors import OptionError
 from motet.tools.report.measured import Trace, TraceSpan
 from motet.tools.report.page import PageSources, render

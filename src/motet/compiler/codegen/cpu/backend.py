@@ -10,9 +10,9 @@ from motet.compiler.codegen.cpu.imports import check_imports
 from motet.compiler.codegen.cpu.objects import ObjectUnit, assembly, compile_units
 from motet.compiler.codegen.cpu.programs import is_joined, join, joined_assembly
 from motet.compiler.codegen.cpu.select import check, generate, improves_on_base, own_target
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.kernel import Kernel, key_of
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.reader.written_schedules import refuse_scheduled
 from motet.compiler.schedule_text.written import refuse_illegal, schedule_written_for
 from motet.compiler.scheduling.schedule import Compiled

@@ -11,8 +11,8 @@ no stage reduces along them.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
+from motet.compiler.kernels.kernel_code import KernelCode
 
 KINDS = ("loops", "rows")
 

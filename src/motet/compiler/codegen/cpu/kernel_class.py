@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import KernelSchedule, Reason
 from motet.compiler.targets.cpu import CpuTarget
 

@@ -31,7 +31,7 @@ from motet.compiler.codegen.cpu.emit.half_precision import CONVERSIONS, likely_c
 from motet.compiler.codegen.cpu.imports import imported, is_source, is_spirv
 from motet.compiler.codegen.llvm.opencl_c.program import opencl_c_program
 from motet.compiler.codegen.llvm.spirv import spirv_ir, spirv_module
-from motet.compiler.process.lifetime import die_with_parent, end_with
+from motet.compiler.lifetime import die_with_parent, end_with
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.native import resolve_cpu_target
 from motet.errors import CompileError, MotetError, WorkerCrash

@@ -31,8 +31,8 @@ from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.nest import nest
 from motet.compiler.codegen.cpu.rows import loops
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel, key_of
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import KernelSchedule, Reason
 from motet.compiler.targets.cpu import CpuTarget, base_of
 

@@ -14,7 +14,6 @@ from typing import Literal
 from motet.artifact.expressions import apply, product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.backend import whole_operands
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.nvvm.body import make_body
 from motet.compiler.codegen.nvvm.collectives import COLLECTIVE, lower_collectives
 from motet.compiler.codegen.nvvm.entry import KEPT_BYTES, KEPT_THREADS, PACKED, Argument, entry_text, keep_text
@@ -25,6 +24,7 @@ from motet.compiler.codegen.nvvm.written import Written, constant, read_written
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.reader.reading import dtype_of
 from motet.compiler.scheduling.schedule import Compiled
 from motet.compiler.targets.gpu import GpuTarget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel_code import KernelCode
+from motet.compiler.kernels.kernel_code import KernelCode
 
 
 @dataclass(frozen=True)

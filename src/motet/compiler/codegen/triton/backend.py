@@ -13,7 +13,6 @@ from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu
 from motet.compiler.codegen.gpu.ext import recurrences as recurrence_plans
 from motet.compiler.codegen.gpu.gemm import multi_plan
 from motet.compiler.codegen.gpu.written_launches import LaunchCompiler
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.attention.attention import pays
 from motet.compiler.codegen.triton.compile.objects import (
     Begun,
@@ -35,6 +34,7 @@ from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.attention.matching import match
 from motet.compiler.kernels.kernel import Kernel, key_of
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.linalg_ext import is_whole, read_whole
 from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.reader.computed import read_computed

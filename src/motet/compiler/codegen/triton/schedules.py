@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.launch_choices import LaunchChoice, LaunchTile
 from motet.compiler.kernels.schedule import KernelSchedule, LaunchesSchedule, LaunchForm, Reason
 

@@ -16,7 +16,6 @@ from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm import multi_matching as joining
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
 from motet.compiler.codegen.gpu.rows import lies_along
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import TritonDepthwise
@@ -31,6 +30,7 @@ from motet.compiler.codegen.triton.text.writer import STATUS
 from motet.compiler.kernels.attention.description import Attention
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Stage, structure
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.loop_names import loop_names
 from motet.compiler.kernels.rows import match_rows
 from motet.compiler.kernels.split_reductions import split_reductions

@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import PARAMETER, Program
-from motet.compiler.passes.fuse.roles import Role, known_number, role_of
+from motet.compiler.kernels.roles import Role, known_number, role_of
 
 
 @dataclass(frozen=True)

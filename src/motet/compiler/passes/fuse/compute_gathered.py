@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.roles import structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.inline_indices import gathers
-from motet.compiler.passes.fuse.roles import structure_of
 
 _MOST = 600  # operations that are written
 

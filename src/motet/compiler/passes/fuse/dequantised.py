@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, maps_of, reassociation, reassociation_attribute
 from motet.compiler.ir.create import create
-from motet.compiler.passes.fuse.roles import known_number
+from motet.compiler.kernels.roles import known_number
 
 _WIDENING = ("arith.extsi", "arith.extui")
 _TO_FLOAT = ("arith.sitofp", "arith.uitofp")

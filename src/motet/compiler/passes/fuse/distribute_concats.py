@@ -20,9 +20,9 @@ from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.roles import computes_its_points
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import MARK, TOGETHER
-from motet.compiler.passes.fuse.roles import computes_its_points
 
 _MOST = 4  # parts
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.fuse.roles import known_number
+from motet.compiler.kernels.roles import known_number
 
 Axes = tuple[tuple[int, ...], ...]
 _SMALL = 1 << 12  # elements of a tensor of numbers that may be a side, however large the other operand is

@@ -21,9 +21,9 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.kernels.roles import ALIASES
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
-from motet.compiler.passes.fuse.roles import ALIASES
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.verify.oracle import OracleCode, oracle_code
 

@@ -25,11 +25,11 @@ from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.roles import Role, structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
-from motet.compiler.passes.fuse.roles import Role, structure_of
 
 _LARGEST = 64  # operations of one attention
 

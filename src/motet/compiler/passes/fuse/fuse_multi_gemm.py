@@ -19,10 +19,10 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.kernel import known_product
 from motet.compiler.kernels.multi_gemm import ProductShape
+from motet.compiler.kernels.roles import Role, Structure, structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
 from motet.compiler.passes.fuse.group import JOINED, MARK
-from motet.compiler.passes.fuse.roles import Role, Structure, structure_of
 
 _LARGEST = 24  # operations of one kernel
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
-from motet.compiler.passes.fuse.roles import (
+from motet.compiler.kernels.roles import (
     ALIASES,
     DENSE_ROLES,
     Role,
@@ -22,6 +21,7 @@ from motet.compiler.passes.fuse.roles import (
     role_of,
     structure_of,
 )
+from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
 from motet.compiler.passes.fuse.rules import (
     JOINING,
     LARGEST_GROUP,

@@ -19,6 +19,7 @@ from motet.compiler.ir.attributes import integer_constant, maps_of, reassociatio
 from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
+from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.loop_tensors import (
     dimensions,
@@ -28,7 +29,6 @@ from motet.compiler.passes.fuse.loop_tensors import (
     loop_blocks,
     sliced,
 )
-from motet.compiler.passes.fuse.roles import Role, known_number, role_of
 
 _CLEAN = "canonicalize,cse"
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")

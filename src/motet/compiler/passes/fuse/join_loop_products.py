@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, static_or_none
 from motet.compiler.ir.create import create
+from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.loop_tensors import (
     dimensions,
@@ -26,7 +27,6 @@ from motet.compiler.passes.fuse.loop_tensors import (
     loop_blocks,
     sliced,
 )
-from motet.compiler.passes.fuse.roles import Role, known_number, role_of
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
 from motet.compiler.ir.sizes import extent_of
+from motet.compiler.kernels.roles import structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.block_weights import BlockWeights, block_weights
 from motet.compiler.passes.fuse.dequantised import is_elementwise, nest
 from motet.compiler.passes.fuse.evaluate_factored import Evaluator
 from motet.compiler.passes.fuse.group import MARK
-from motet.compiler.passes.fuse.roles import structure_of
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]

@@ -16,8 +16,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.kernels.roles import Role, role_of, structure_of
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
 _CHANNELS = 64  # of a merged group, at most

@@ -23,10 +23,10 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.kernels.roles import Role, Structure, known_number, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import Dequantised, Side, is_elementwise, nest, read_dequantised
 from motet.compiler.passes.fuse.group import MARK
-from motet.compiler.passes.fuse.roles import Role, Structure, known_number, role_of, structure_of
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _LARGEST = (1 << 31) - 1

@@ -22,6 +22,7 @@ from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.source_names import NAMES, computed_names
+from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.group import (
     INTERLEAVED,
@@ -32,7 +33,6 @@ from motet.compiler.passes.fuse.group import (
     captured_values,
     group_block,
 )
-from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape
 
 KIND = "motet.kind"  # function attribute: the role of the group that became the kernel
 

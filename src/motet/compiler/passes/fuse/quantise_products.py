@@ -22,10 +22,10 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.create import create
 from motet.compiler.ir.program import PARAMETER
 from motet.compiler.ir.sizes import extent_of
+from motet.compiler.kernels.roles import Role, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import nest
 from motet.compiler.passes.fuse.narrow_quantised_products import is_product
-from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 
 _SHORTEST = 16  # sums
 _MOST = 127.0

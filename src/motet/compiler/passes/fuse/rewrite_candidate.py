@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.sizes import extent_of
+from motet.compiler.kernels.roles import known_number, structure_of
 from motet.compiler.passes.fuse.candidates import Candidate, Triangle
 from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.reshape_common_shape import Axis, Extents, NoRefinement, Reshape, ReshapedTensor, Slice
-from motet.compiler.passes.fuse.roles import known_number, structure_of
 
 Key = tuple[int, int]  # the number of an operation, and of its operand
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from motet.compiler.passes.fuse.roles import DENSE_ROLES, Role, Structure
+from motet.compiler.kernels.roles import DENSE_ROLES, Role, Structure
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)

@@ -20,6 +20,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import (
     Dequantised,
@@ -30,7 +31,6 @@ from motet.compiler.passes.fuse.dequantised import (
     read_dequantised,
 )
 from motet.compiler.passes.fuse.group import MARK
-from motet.compiler.passes.fuse.roles import Role, known_number, role_of
 
 _READERS = (Role.ELEMENTWISE, Role.REDUCTION, Role.WINDOW)
 

@@ -19,9 +19,9 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, reassociation_attribute, zero_attribute
 from motet.compiler.ir.create import binary, create, index_constant
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import nest
-from motet.compiler.passes.fuse.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, padded, shape_of
 from motet.compiler.passes.normalise.repeating import IndexBody, gathered, is_initial, repeated
 from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes

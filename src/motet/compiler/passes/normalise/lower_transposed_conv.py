@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
 from motet.compiler.ir.attributes import zero_attribute
+from motet.compiler.kernels.roles import Role, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.roles import Role, role_of, structure_of
 from motet.compiler.passes.normalise.splitting import Split
 
 

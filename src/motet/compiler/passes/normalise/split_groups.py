@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.kernels.roles import Role, role_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.roles import Role, role_of
 from motet.compiler.passes.normalise.splitting import Split, dynamic_extents
 
 

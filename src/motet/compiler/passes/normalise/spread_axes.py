@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.passes.fuse.roles import Structure
+from motet.compiler.kernels.roles import Structure
 
 
 @dataclass(frozen=True)

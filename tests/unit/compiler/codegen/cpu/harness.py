@@ -13,8 +13,8 @@ import ml_dtypes
 import numpy as np
 
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel, Packing, Size, Value
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.targets.cpu import CPU_TARGETS, X86_64_V3, X86_64_V4, CpuTarget
 from motet.compiler.targets.native import host_processor
 

@@ -8,8 +8,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.cpu.host import host_triple
 from motet.compiler.codegen.llvm.narrow import narrowed
+from motet.compiler.targets.host import host_triple
 
 LANES = (1, 2, 3, 5, 7, 16, 17, 24, 31, 33)
 _EDGES = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, -1.5, 3.0], np.float32)

@@ -27,8 +27,8 @@ from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, narrow, task_function
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import AttentionSchedule
 from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget

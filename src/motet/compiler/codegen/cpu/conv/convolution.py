@@ -21,10 +21,10 @@ from motet.compiler.codegen.cpu.conv.legality import check
 from motet.compiler.codegen.cpu.conv.pixels import Pixels
 from motet.compiler.codegen.cpu.conv.plan import along_filters, choose, copies_image, filter_packing
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import Convolution, pixels_are_flat
 from motet.compiler.kernels.convolution import match as match_convolution
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import ConvolutionSchedule
 from motet.compiler.targets.cpu import CpuTarget
 

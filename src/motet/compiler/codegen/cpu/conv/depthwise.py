@@ -35,8 +35,8 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import DepthwiseSchedule
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.cpu import CpuTarget

@@ -29,8 +29,8 @@ from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, read_vector
 from motet.compiler.codegen.cpu.gemm_int8.reading import Factor, plain_stage, read_factors
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Kernel, Packing
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.product import Operand, Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason
 from motet.compiler.kernels.windows import Window, read_windows

@@ -44,9 +44,9 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import DirectSchedule
 from motet.compiler.kernels.strides import ZERO
 from motet.compiler.kernels.windows import Window

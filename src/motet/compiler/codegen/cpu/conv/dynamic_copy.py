@@ -14,8 +14,8 @@ from motet.compiler.codegen.cpu.conv.copies import Imaged, RowCopies
 from motet.compiler.codegen.cpu.conv.prepared import workspace
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, Extent
 from motet.compiler.kernels.windows import SINGLE, Axis, Window
 

@@ -23,8 +23,8 @@ from motet.compiler.codegen.cpu.conv.prepared import workspace
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame, task_function
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import DepthwiseSchedule, DynamicDepthwiseSchedule, Reason
 from motet.compiler.kernels.strides import ZERO
 from motet.compiler.kernels.windows import read_axes, read_windows

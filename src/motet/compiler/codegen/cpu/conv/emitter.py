@@ -22,9 +22,9 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     transpose,
     widen,
 )
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
 from motet.compiler.kernels.windows import Window

@@ -20,8 +20,8 @@ from motet.compiler.codegen.cpu.conv.shuffles import alternating
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame, task_function, transpose
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import InterleaveSchedule, Reason, lanes_reason
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, place_of
 from motet.compiler.targets.cpu import CpuTarget

@@ -29,7 +29,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     task_function,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import PlanesSchedule
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.cpu import CpuTarget

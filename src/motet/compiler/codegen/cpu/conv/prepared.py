@@ -16,9 +16,9 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.conv.copies import RowCopies
 from motet.compiler.codegen.cpu.emit.builder import PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame, task_function
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess, product_of
 from motet.compiler.kernels.windows import Window
 

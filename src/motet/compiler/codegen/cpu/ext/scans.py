@@ -31,9 +31,9 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.ext import vector_scans
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Access, Stage, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.linalg_ext import ExtOperand, Line, Whole, line_of
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE

@@ -34,9 +34,9 @@ from motet.compiler.codegen.cpu.emit.compute_types import (
 from motet.compiler.codegen.cpu.emit.float_lanes import Value
 from motet.compiler.codegen.cpu.emit.operations import resize
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS, Size, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import ONE, Extent, memory_strides
 from motet.compiler.targets.cpu import CpuTarget

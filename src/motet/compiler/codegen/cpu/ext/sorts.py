@@ -33,9 +33,9 @@ from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Builder, 
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, storage_type
 from motet.compiler.codegen.cpu.emit.float_lanes import Value, like, same_lanes
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import ITEM_BITS
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.linalg_ext import Line, Whole, line_of, order_of
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported
 from motet.compiler.codegen.cpu.ext import scans, scatters, sorts
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.translate import source_location
 from motet.compiler.kernels.kernel import Kernel
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.linalg_ext import read_whole
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.targets.cpu import CpuTarget

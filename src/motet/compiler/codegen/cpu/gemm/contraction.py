@@ -20,11 +20,11 @@ from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
 from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.contraction import match as match_contraction
 from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Kernel, Packing
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import ContractionSchedule
 from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget

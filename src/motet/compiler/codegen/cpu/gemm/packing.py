@@ -19,7 +19,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
 from motet.compiler.codegen.cpu.gemm.tasks import Range
-from motet.compiler.codegen.kernel_code import Phase
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group

@@ -12,7 +12,7 @@ from motet.compiler.codegen.cpu.gemm_bf16.packing import BfloatLines, packing_fu
 from motet.compiler.codegen.cpu.gemm_bf16.space import BfloatSpace
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import DEPTH
 from motet.compiler.codegen.cpu.gemm_bf16.windows import CopiedAxis, CopiedImage
-from motet.compiler.codegen.kernel_code import Phase
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import Extent
 
 _TASK_NUMBERS = 8 << 10

@@ -16,7 +16,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.packed_lines import LINES, count_of, used_loops
 from motet.compiler.codegen.cpu.gemm_bf16.packing import BfloatLines, packing_function
 from motet.compiler.codegen.cpu.gemm_bf16.space import BfloatSpace
-from motet.compiler.codegen.kernel_code import Phase
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import product_of
 
 

@@ -37,8 +37,8 @@ from motet.compiler.codegen.cpu.gemm_bf16.reading import match
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH, LANES, PAIR, PAIR_NUMBERS, BfloatOperands
 from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import BfloatProductSchedule
 from motet.compiler.kernels.strides import StridedAccess, product_of
 from motet.compiler.targets.cpu import CpuTarget

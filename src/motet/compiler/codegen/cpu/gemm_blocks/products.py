@@ -23,8 +23,8 @@ from motet.compiler.codegen.cpu.gemm_blocks.plan import choose, contraction_sche
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct, match
 from motet.compiler.codegen.cpu.gemm_blocks.streams import BlockStreams
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import BlockProductSchedule
 from motet.compiler.targets.cpu import CpuTarget
 

@@ -19,7 +19,7 @@ from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, ImageAxis
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, PackedLines, packing_function
 from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH
-from motet.compiler.codegen.kernel_code import Phase
+from motet.compiler.kernels.kernel_code import Phase
 
 _LONGEST_RUN = 256  # bytes copied by straight-line code
 _VECTOR = 64

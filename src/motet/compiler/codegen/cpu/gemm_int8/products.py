@@ -36,8 +36,8 @@ from motet.compiler.codegen.cpu.gemm_int8.plan import choose
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct, match
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Operands, arithmetic_of
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import IntegerProductSchedule
 from motet.compiler.targets.cpu import CpuTarget
 

@@ -27,7 +27,6 @@ from motet.compiler.codegen.cpu.generic.truth_bytes import load_truth_as_bytes
 from motet.compiler.codegen.cpu.recurrence.bodies import Generate
 from motet.compiler.codegen.cpu.recurrence.calls import LoopCalls, call_kernels
 from motet.compiler.codegen.cpu.rows.tasks import PRIVATE, Rows, mark_private, split_rows
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.codegen.llvm.text import to_llvmlite
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.decompose import copies_to_linalg, decompose, emulate_bfloat16, own_memory
@@ -38,6 +37,7 @@ from motet.compiler.ir.program import checks_indices
 from motet.compiler.ir.store_short import store_short_elements
 from motet.compiler.ir.translate import source_location, translate_to_llvm
 from motet.compiler.kernels.kernel import Packing
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.scheduling.carried import first_write
 from motet.errors import CompileError
 

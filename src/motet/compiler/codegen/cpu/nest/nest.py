@@ -25,9 +25,9 @@ from motet.compiler.codegen.cpu.nest.microkernels import code_module
 from motet.compiler.codegen.cpu.nest.partial_sums import Blocks, with_partial_sums
 from motet.compiler.codegen.cpu.nest.plan import FlatNest, flatten, plan_of
 from motet.compiler.codegen.cpu.nest.writer import LoopNestWriter
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.loop_names import loop_names
 from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.kernels.schedule import NestSchedule

@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from motet.compiler.codegen.kernel_code import KernelCode
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.remap import remap
 from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel, known_product
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
+from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape, role_of
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.group import Group, captured_values, group_block
-from motet.compiler.passes.fuse.roles import ALIASES, Role, is_unit_reshape, role_of
 
 LOOPS = ("scf.for", "scf.while")
 

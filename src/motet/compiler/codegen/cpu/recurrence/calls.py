@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.recurrence.bodies import BodyKernel, Generate, body_kernels, loop_blocks
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.ir._mlir import arith, func, ir
 from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.kernels.kernel import Packing, Size, item_bytes
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.packing import packed_elements
 from motet.compiler.scheduling.carried import written_into
 

@@ -32,10 +32,10 @@ from motet.compiler.codegen.cpu.rows.phase_memory import PhaseMemory
 from motet.compiler.codegen.cpu.rows.plan import check, choose, loop_of, row_extents
 from motet.compiler.codegen.cpu.rows.shared_phases import emit_call, shared_stage
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.cost import flops, traffic
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.kernel import Value as KernelValue
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import LoopPhase, LoopsSchedule
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.strides import product_of

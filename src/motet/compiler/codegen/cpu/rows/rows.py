@@ -39,8 +39,8 @@ from motet.compiler.codegen.cpu.rows.plan import choose_rows, row_extents
 from motet.compiler.codegen.cpu.rows.row_memory import asked_ahead, line_shift, streamed_results
 from motet.compiler.codegen.cpu.rows.row_reduction import gathering
 from motet.compiler.codegen.cpu.task_split import Division
-from motet.compiler.codegen.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import LoopPhase
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess
 from motet.compiler.targets.cpu import CpuTarget

@@ -28,7 +28,7 @@ from pathlib import Path
 import msgspec
 
 from motet.compiler.codegen.triton.compile.worker import Made, ProgramUnit, Request, compile_form, prepare
-from motet.compiler.process.lifetime import die_with_parent, end_with
+from motet.compiler.lifetime import die_with_parent, end_with
 from motet.compiler.targets.gpu import GpuTarget
 from motet.decoding import decode_json, decode_msgpack
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, source_of
 from motet.compiler.codegen.gpu.ext.recurrences import RecurrencePlan
 from motet.compiler.codegen.gpu.tasks import power_of_two
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.triton.rows.reductions import combine, masked, narrowed
 from motet.compiler.codegen.triton.rows.rows import across
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
@@ -21,6 +20,7 @@ from motet.compiler.codegen.triton.text.scalars import carried_type, constant, p
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.cost import flops
 from motet.compiler.kernels.kernel import Access, Stage, item_bytes, known_product
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, StridedAccess, memory_strides
 

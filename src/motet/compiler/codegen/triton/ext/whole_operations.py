@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from motet.artifact.expressions import apply, ceildiv
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import is_wide
-from motet.compiler.codegen.kernel_code import Phase
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
 from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.codegen.triton.text.writer import STATUS, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
+from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.linalg_ext import ExtOperand, Whole, product
 from motet.compiler.kernels.strides import ONE, Extent
 

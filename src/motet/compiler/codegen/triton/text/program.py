@@ -8,7 +8,7 @@ from typing import Literal
 
 from motet.artifact.library import LibraryCall
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.kernel_code import KernelCode
+from motet.compiler.kernels.kernel_code import KernelCode
 
 
 @dataclass(frozen=True)

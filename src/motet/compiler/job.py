@@ -68,7 +68,7 @@ class Job(msgspec.Struct, frozen=True):
     places: tuple[tuple[str, str], ...] = ()  # patterns of names in the source, and affinities
     mesh: str = ""  # axes and their devices, `data=2,model=4`; empty for the program's own
     shards: tuple[str, ...] = ()  # `NAMES=AXIS:DIMENSION,…`, `sharding/requests.py`
-    rates: str = ""  # rates of devices, JSON, `placement/rates.py`
+    rates: str = ""  # rates of devices, JSON, `targets/rates.py`
     memory_limit: int | None = None  # of arenas, bytes
     sequences: str = ""  # elements of an ONNX model's sequence inputs, `frontends/onnx/interface.py`
     separate_siblings: bool = False  # `passes/fuse/group.py`
