@@ -17,13 +17,13 @@ from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, STAGE, TURN
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
 from motet.compiler.ir.program import Program
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.kernels.layout import callee, is_renaming
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.passes.running import observed, run_upstream
 from motet.compiler.pipeline import normalise
 from motet.compiler.placement.affinity_analysis import REPLICABLE, is_replicable, is_tensor, parameters

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import func, ir, run_pipeline
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DIMS, NAME, ONE_KERNEL, PARAMETER, VALUE
 from motet.compiler.ir.remap import remap
@@ -33,7 +34,6 @@ from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.uses_devices import uses_devices
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.shapes import Shapes
 
 _MAKERS = frozenset({

@@ -1,6 +1,8 @@
-"""Finds operations by name."""
+"""Finds operations by name, and the values that they use."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from motet.compiler.ir._mlir import ir
 
@@ -29,3 +31,22 @@ def all_operations(root: ir.Module | ir.Operation) -> list[ir.Operation]:
 
     root.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
     return found
+
+
+def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
+    """The operands of `operation`, and the outer values that its regions use."""
+    yield from operation.operands
+    inside: set[ir.Value] = set()
+
+    def visit(nested: ir.Operation) -> Iterable[ir.Value]:
+        for region in nested.regions:
+            for block in region.blocks:
+                inside.update(block.arguments)
+                for child in block.operations:
+                    for operand in child.operation.operands:
+                        if operand not in inside:
+                            yield operand
+                    inside.update(child.operation.results)
+                    yield from visit(child.operation)
+
+    yield from visit(operation)

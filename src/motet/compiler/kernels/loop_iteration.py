@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, func, ir, run_pipeline
 from motet.compiler.ir.attributes import CONSTANT, constant_number
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.remap import remap
 from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.verify import checked
-from motet.compiler.passes.fuse.group import captured_values
 
 _CLEAN = "canonicalize,cse"
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field, replace
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.loop_iteration import LoopContext, LoopIteration, is_copied, owner_of
 from motet.compiler.kernels.loop_places import LoopPlaces, loop_values
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.strides import place_of
-from motet.compiler.passes.fuse.group import captured_values
 
 FOR = "scf.for"
 _FEWEST = 4  # iterations

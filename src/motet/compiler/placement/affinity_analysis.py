@@ -32,9 +32,9 @@ from motet.compiler.ir.devices import (
     join_or,
     parse_affinity,
 )
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.program import DESTINATION, PARAMETER
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.scheduling.carried import written_into as original_tensor
 from motet.errors import CompileError
 

@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import NAME, PARAMETER
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_replicable, is_tensor, parameters
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.families import device_families

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from motet.artifact.schema import Loop, Plan, Step
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, HOMES, LOOP_OP, STAGE, TRANSFER_OP, TURN
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import DEVICE, NAME, STATE
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, names_in, parameters, pins
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed

@@ -30,10 +30,9 @@ from motet.compiler.ir.devices import (
     join_or,
     parse_affinity,
 )
-from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.find import captured_values, find_operations
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import CONTROL, explicit_affinity, pins
 from motet.compiler.placement.machine import ProgramMachine, rates_of_families
 from motet.compiler.placement.read_devices import devices_of

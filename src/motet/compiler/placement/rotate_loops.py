@@ -19,11 +19,10 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.ir.find import all_operations
+from motet.compiler.ir.find import all_operations, captured_values
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.placement.affinity_analysis import is_replicable
 from motet.compiler.placement.unroll_placed_loops import WHILE
 

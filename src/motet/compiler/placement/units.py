@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import captured_values
 from motet.compiler.kernels.roles import Role
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.passes.fuse.rules import JOINING, LARGEST_GROUP, Space, may_join, waits_for
 from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor, parameters
 from motet.compiler.placement.costs import WORKING, Cost, Kind, bytes_of, cost_of, is_dynamic

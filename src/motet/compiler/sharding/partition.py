@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY
-from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.find import captured_values, find_operations
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.shardings import (
     COLLECTIVES,
@@ -30,7 +30,6 @@ from motet.compiler.ir.shardings import (
     replicated,
     sharding_of,
 )
-from motet.compiler.passes.fuse.group import captured_values
 from motet.compiler.sharding.emission import DeviceWriter
 from motet.compiler.sharding.local_collectives import write_collective
 from motet.compiler.sharding.propagation import Axes, ShardedTensors, choose_factors

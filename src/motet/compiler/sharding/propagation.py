@@ -98,8 +98,8 @@ def propagate(function: ir.Operation, mesh: DeviceMesh, given: Mapping[ir.Value,
 
 def local_values(operations: Iterable[ir.Operation]) -> set[ir.Value]:
     """The values that are those of one device: of `to_local`, and what is computed from them."""
+    from motet.compiler.ir.find import captured_values
     from motet.compiler.ir.shardings import COLLECTIVES, DEVICE_INDEX
-    from motet.compiler.passes.fuse.group import captured_values
 
     found: set[ir.Value] = set()
     for op in operations:

@@ -20,9 +20,9 @@ from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.gpu.parallel_launch import PARALLELISE, ParallelLaunch, fits_threads
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.remap import remap
-from motet.compiler.passes.fuse.group import captured_values
 
 _LOOPS = ("affine.for", "affine.parallel", "scf.parallel")
 _KERNEL = "loop"

@@ -7,8 +7,8 @@ import math
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.create import binary, index_constant
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.remap import remap
-from motet.compiler.passes.fuse.group import captured_values
 
 PARALLELISE = "func.func(affine-parallelize),lower-affine,canonicalize"  # converts loops to `scf.parallel` if possible
 _THREADS = 256

@@ -23,8 +23,8 @@ from motet.compiler.frontends.gpu.kernels import SUBGROUP, within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.create import binary, create, index_constant
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.remap import remap
-from motet.compiler.passes.fuse.group import captured_values
 from motet.errors import CompileError
 
 _COLLECTIVE = ("gpu.barrier", "gpu.all_reduce", "gpu.subgroup_reduce", "gpu.shuffle")

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import captured_values
 from motet.compiler.kernels.roles import (
     ALIASES,
     DENSE_ROLES,
@@ -411,22 +412,3 @@ def _in_order(groups: Iterable[Group]) -> list[Group]:
 
 def _space(operation: ir.Operation, structure: Structure) -> Space:
     return space_of(structure, HELD in operation.attributes)
-
-
-def captured_values(operation: ir.Operation) -> Iterable[ir.Value]:
-    """The operands of `operation`, and the outer values that its regions use."""
-    yield from operation.operands
-    inside: set[ir.Value] = set()
-
-    def visit(nested: ir.Operation) -> Iterable[ir.Value]:
-        for region in nested.regions:
-            for block in region.blocks:
-                inside.update(block.arguments)
-                for child in block.operations:
-                    for operand in child.operation.operands:
-                        if operand not in inside:
-                            yield operand
-                    inside.update(child.operation.results)
-                    yield from visit(child.operation)
-
-    yield from visit(operation)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
 from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
@@ -30,7 +31,6 @@ from motet.compiler.passes.fuse.group import (
     TOGETHER,
     Group,
     Grouping,
-    captured_values,
     group_block,
 )
 

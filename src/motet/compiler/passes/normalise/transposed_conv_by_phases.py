@@ -21,10 +21,11 @@ from itertools import product
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.program import PARAMETER
 from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import INTERLEAVED, captured_values
+from motet.compiler.passes.fuse.group import INTERLEAVED
 from motet.compiler.passes.normalise.lower_transposed_conv import padded, shape_of, spread_of
 from motet.compiler.passes.normalise.phases import PhasedAxis, PhaseRun, ResultPhase
 from motet.compiler.passes.normalise.repeating import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import indexing_maps, ir
-from motet.compiler.passes.fuse.group import captured_values
+from motet.compiler.ir.find import captured_values
 from motet.compiler.sharding.rules.rule import Factors, all_static, shape_of
 
 # The combiners of reductions, by the operation that the body ends with.

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.attributes import CONSTANT
+from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.remap import remap
 from motet.compiler.kernels.compose import compose
 from motet.compiler.kernels.kernel import Kernel, known_product
@@ -26,7 +27,7 @@ from motet.compiler.kernels.reader.function_reader import read_kernel
 from motet.compiler.kernels.reader.reading import Unreadable
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape, role_of
 from motet.compiler.kernels.verify import checked
-from motet.compiler.passes.fuse.group import Group, captured_values, group_block
+from motet.compiler.passes.fuse.group import Group, group_block
 
 LOOPS = ("scf.for", "scf.while")
 
