@@ -18,7 +18,6 @@ from motet.compiler.build.lower_to_tensors import LowerToTensors
 from motet.compiler.build.normal_form import NormalForm
 from motet.compiler.build.parameters import Packed, pack_parameters
 from motet.compiler.build.partitioning import Kernels, Partitioned, partition_for
-from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import PLAIN, Output, VariantOptions, build_variant
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.frontends.locations import compile_error
@@ -37,6 +36,7 @@ from motet.compiler.placement.signatures import complete
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import ParameterStore
+from motet.compiler.scheduling.signatures import function_shapes, read_signature
 from motet.compiler.sharding.shard import Shard
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.candidates import Candidates

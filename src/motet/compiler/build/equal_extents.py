@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from motet.compiler.build.signatures import function_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.reader.extents import ExtentPlace
+from motet.compiler.scheduling.signatures import function_shapes
 from motet.errors import CompileError
 
 

@@ -11,7 +11,6 @@ from motet.artifact.kernel_schedules import add_schedules
 from motet.artifact.schema import KernelInfo, Schedule, Variant
 from motet.compiler.build.generic_work import GenericWork, generic_work
 from motet.compiler.build.partitioning import Kernels
-from motet.compiler.build.signatures import function_shapes
 from motet.compiler.codegen.backend import Backend, NoCode, Objects, UnloadableCode, all_of, launched, places_of
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
@@ -28,6 +27,7 @@ from motet.compiler.scheduling.arrangement import ArrangeOptions
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, schedule_function
+from motet.compiler.scheduling.signatures import function_shapes
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget

@@ -62,7 +62,6 @@ class Place(Pass):
     ) -> Placement:
         """Each function as steps over regions, functions of one device."""
         # Most programs use no device: what follows is loaded for those that do.
-        from motet.compiler.build.signatures import read_interface
         from motet.compiler.placement.check_code import CheckCode
         from motet.compiler.placement.estimate_steps import EstimateSteps
         from motet.compiler.placement.fold_transfers import FoldTransfers
@@ -74,6 +73,7 @@ class Place(Pass):
         from motet.compiler.placement.place_operations import PlaceOperations
         from motet.compiler.scheduling.requirements import requirements
         from motet.compiler.scheduling.shapes import Shapes
+        from motet.compiler.scheduling.signatures import read_interface
 
         for function in public_functions(module):
             take_apart(function)

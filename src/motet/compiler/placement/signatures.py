@@ -8,7 +8,7 @@ from msgspec import structs
 
 from motet.artifact.expressions import show, substitute
 from motet.artifact.schema import Constraint, Expr, Plan, Signature, Step
-from motet.compiler.build.signatures import with_extents
+from motet.compiler.scheduling.signatures import with_extents
 from motet.errors import CompileError, Location
 
 

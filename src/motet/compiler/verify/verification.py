@@ -11,11 +11,11 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.artifact.visible import visible
 from motet.compiler import pipeline
 from motet.compiler.build.partitioning import Partitioned, partition, read_kernels
-from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
 from motet.compiler.job import VerifyReport
+from motet.compiler.scheduling.signatures import function_shapes, read_signature
 from motet.compiler.targets.family import Target
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CallError

@@ -18,13 +18,13 @@ from motet.artifact.expressions import evaluate
 from motet.compiler import pipeline
 from motet.compiler.build.parameters import pack_parameters
 from motet.compiler.build.partitioning import partition
-from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.nvvm.program import LaunchFunction, NvvmCode
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
+from motet.compiler.scheduling.signatures import function_shapes, read_signature
 from motet.compiler.targets.families import resolve_target
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -26,7 +26,6 @@ from motet.artifact.schema import STATUS_BYTES, Schedule
 from motet.compiler import pipeline
 from motet.compiler.build.parameters import pack_parameters
 from motet.compiler.build.partitioning import fuse_program, partition
-from motet.compiler.build.signatures import function_shapes, read_signature
 from motet.compiler.build.variant import compile_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
@@ -34,6 +33,7 @@ from motet.compiler.codegen.triton.text.scalars import pointer_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.scheduling.schedule import ParameterStore, schedule_function
+from motet.compiler.scheduling.signatures import function_shapes, read_signature
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.errors import CallError
