@@ -13,6 +13,7 @@ from checks.structure import (
     kernel_imports,
     lab_imports,
     many_parameters,
+    package_pairs,
     unused,
 )
 
@@ -83,3 +84,13 @@ def test_more_than_seven_parameters_need_a_reason() -> None:
     assert not list(many_parameters([Module("a", Path(), f"# Parameters: those of the operator.\n{function}")]))
     method = "class A:\n    def f(self, a, b, c, d, e, f, g): ..."
     assert not list(many_parameters([Module("a", Path(), method)]))
+
+
+def test_packages_that_import_each_other_are_found_however_deep_their_modules_are() -> None:
+    modules = [
+        Module("motet.compiler.kernels.reader.read", Path(), "def late():\n    import motet.compiler.tuning.given\n"),
+        Module("motet.compiler.tuning.given", Path(), "from motet.compiler.kernels.reader.read import read\n"),
+        Module("motet.compiler.pipeline", Path(), "import motet.compiler.tuning.given\nimport motet.tools.show\n"),
+        Module("motet.tools.show", Path(), "import motet.compiler.pipeline\nimport motet.compiler.tuning.given\n"),
+    ]
+    assert list(package_pairs(modules)) == ["motet.compiler.kernels and motet.compiler.tuning"]
