@@ -16,7 +16,7 @@ from checks.structure import ROOT
 
 TOP = ROOT.parent
 _DURATIONS = TOP / ".pytest_cache/v/motet/functions"  # tests/conftest.py
-_CHEAP = 0.1  # seconds
+_CHEAP = 0.05  # seconds
 
 
 def read_durations() -> dict[str, tuple[int, float]]:

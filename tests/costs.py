@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 COSTS = Path(__file__).with_suffix(".json")
-_SECONDS = 0.8  # of the cases of one function
-LEAST = 2  # cases of one function, if they are short
-_LONG = 1.0  # seconds, of a case beside which no other is run
+EVERY = "every"  # the marker of functions all of whose cases run: only one of them finds some fault
+_SECONDS = 1.0  # of the cases of one function, of which one runs in any case
 _GOLDEN = 0.6180339887498949
 
 
@@ -28,15 +27,12 @@ def mark_slow(items: Iterable[pytest.Item], costs: Mapping[str, float]) -> None:
     """Mark as slow the cases that are too many for what one of them costs."""
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow") is None and function_of(item.nodeid) in costs:
+        marked = item.get_closest_marker("slow") or item.get_closest_marker(EVERY)
+        if marked is None and function_of(item.nodeid) in costs:
             cases[function_of(item.nodeid)].append(item)
     for name, some in cases.items():
-        for index in spread(len(some))[_most(costs[name]) :]:
+        for index in spread(len(some))[max(1, int(_SECONDS / costs[name])) :]:
             some[index].add_marker(pytest.mark.slow)
-
-
-def _most(cost: float) -> int:
-    return max(1 if cost > _LONG else LEAST, int(_SECONDS / cost))
 
 
 def spread(count: int) -> list[int]:

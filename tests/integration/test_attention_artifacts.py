@@ -38,11 +38,11 @@ def test_the_host_computes_what_it_does_alone() -> None:
         np.testing.assert_allclose(session["main"](*inputs), expected(form, inputs), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(("name", "layers"), [
-    ("gpt2_block_small", 2), pytest.param("encoder_small", 1, marks=pytest.mark.slow),
-    pytest.param("encoder_dynamic_small", 1, marks=pytest.mark.slow),
-    pytest.param("bert_small", 2, marks=pytest.mark.slow),
-])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("gpt2_block_small", 2), ("encoder_small", 1), ("encoder_dynamic_small", 1), ("bert_small", 2)],
+)
 def test_every_layer_of_a_model_has_one_kernel_of_attention(name: str, layers: int) -> None:
     model = MODELS[name]().SerializeToString()
     artifact = package.compile(model, devices=BOTH, cache=False)

@@ -213,6 +213,7 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_bench_compares_the_plan_with_each_device_alone(motet: Run, program: Path, tmp_path: Path) -> None:
     rates = tmp_path / "rates.json"
     slow = {"contraction": 1e6, "elementwise": 1e6, "latency": 1e-6, "submit": 1e-6}

@@ -21,7 +21,7 @@ from conformance.onnx_cases import NODE, RANDOM, Case, cases, judge, load  # noq
 from onnx import compose  # noqa: E402
 
 SUITE = SUITES[NODE]
-PARTS = 16  # one of them in `make test`
+PARTS = 32  # one of them in `make test`
 TOGETHER = 60  # cases in one model: each then takes a third of the time
 APART = (*RANDOM, "Dropout", "If", "Loop", "Scan", "SequenceMap", "NonMaxSuppression")
 

@@ -122,6 +122,7 @@ def test_weights_of_bodies_are_compiled(tmp_path: Path) -> None:
             np.testing.assert_allclose(session(X, np.array(flag)), expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_such_models(motet: Run, fails: Callable[..., str], tmp_path: Path) -> None:
     write_product(tmp_path / "models" / "m.onnx", weights(1))
     np.save(tmp_path / "x.npy", X)

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from tests.integration.conftest import run_motet
 from tests.unit.runtime.drivers.embedded.opening import needs
 
@@ -58,6 +59,7 @@ def test_an_interrupt_keeps_the_records(tmp_path: Path):
 PLAIN = '{"i": {}, "j": {}, "k": {}}'
 
 
+@pytest.mark.slow
 def test_code_is_shown_of_the_schedule_that_is_asked_for(tmp_path: Path):
     """`show --schedule`, `diff` and `compile --emit` have the code of that schedule, not of the compiler's choice."""
     ours = motet("lab", "show", PROGRAM, "--code", "assembly", folder=tmp_path)
@@ -83,6 +85,7 @@ def test_explain_tells_which_loops_of_a_nest_cannot_change(tmp_path: Path):
     assert "k parallelize: parallelize of k: tasks would race" in found
 
 
+@pytest.mark.slow
 def test_two_searches_share_a_database(tmp_path: Path):
     words = [sys.executable, "-m", "motet", "lab", "explore", PROGRAM, "--trials", "6", "--db", "lab.db", "--strategy"]
     both = [subprocess.Popen([*words, name], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

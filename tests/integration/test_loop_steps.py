@@ -295,6 +295,7 @@ def motet(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_line_verifies_shows_measures_and_does_not_export_a_loop(tmp_path: Path) -> None:
     (tmp_path / "loop.mlir").write_text(f"module {{\n{DECLARED}{COUNTED.text}\n}}\n")
     np.save(tmp_path / "n.npy", np.array(6))

@@ -66,6 +66,7 @@ def test_result_or_arena_larger_than_memory(growing: Path, name: str, command: s
     assert asked_for(error_of(outcome)) >= 30011 * 30011 * 4
 
 
+@pytest.mark.slow
 def test_parameters_larger_than_memory(tmp_path: Path) -> None:
     with mb.Graph("main") as g:
         g.result(g.input("x", (1, 8192)) @ g.constant(np.zeros((8192, 8192), np.float32)))

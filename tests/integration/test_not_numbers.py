@@ -79,6 +79,7 @@ def test_torch_takes_a_tensor_and_itself_for_two():
         np.testing.assert_array_equal(array, function(x, x), op)
 
 
+@pytest.mark.slow
 def test_exclusive_sums_take_nothing_away_again():
     onnx = pytest.importorskip("onnx")
     inputs, results, nodes, expected, given = [], [], [], {}, []

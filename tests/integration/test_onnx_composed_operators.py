@@ -146,6 +146,7 @@ def test_places_of_largest_elements_are_those_in_the_whole_operand(attributes: d
     assert (places // 48 == np.arange(6).reshape(2, 3, 1, 1)).all()
 
 
+@pytest.mark.slow
 def test_regions_are_those_of_the_reference() -> None:
     forms = Forms(22)
     image, regions = normal(2, 3, 9, 11), np.array([[0, 0, 5, 5], [3, 4, 20, 15], [-2, -1, 4, 8]], np.float32)

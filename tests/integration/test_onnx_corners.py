@@ -52,6 +52,7 @@ def test_images_that_keep_their_ratio(policy: str) -> None:
     agree(motets(model, x), runtimes(model, x))
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("region", [[0.4, -0.2, 0.6, 0.8], [0.0, 0.0, 1.0, 1.0], [-0.5, 0.1, 0.7, 1.6]])
 def test_regions_beyond_the_image(region: list[float]) -> None:
     x = HELD.standard_normal((5, 6)).astype(np.float32)

@@ -104,19 +104,19 @@ def calculated(found: Iterable[FormCase]) -> int:
 
 
 def of_each_type(groups: Iterable[str]) -> Iterator[FormCase]:
-    """One form of each of `_OPERATORS` and type, of a quarter of these pairs."""
+    """One form of each of `_OPERATORS` and type, of an eighth of these pairs."""
     chosen: dict[tuple[str, str], tuple[int, FormCase]] = {}
     for group in groups:
         for case in cases(group):
             key, rank = (case[0].op, case[2][0].dtype.name), zlib.crc32(case[0].name.encode())
             if case[0].op in _OPERATORS and (key not in chosen or rank < chosen[key][0]):
                 chosen[key] = (rank, case)
-    return (case for _, case in list(chosen.values())[::4])
+    return (case for _, case in list(chosen.values())[::8])
 
 
 def test_forms_of_each_type_are_right() -> None:
     source_device()
-    assert calculated(of_each_type(("reductions", "norms", "pools", "products", "moves", "binary"))) > 10
+    assert calculated(of_each_type(("reductions", "norms", "pools", "products", "moves", "binary"))) > 5
 
 
 @pytest.mark.slow

@@ -399,6 +399,7 @@ def motet_without(model: Any, is_refused: Callable[[list[str]], bool], error: Mo
     return compile_with(ov.Core(), model.clone(), "CPU", settings, lowering)
 
 
+@pytest.mark.slow
 def test_the_example_compares_networks() -> None:
     example = Path(__file__).parents[2] / "examples" / "openvino_pipeline.py"
     arguments = ["mlp_small", "--hint", "f32", "--seconds", "0.1"]

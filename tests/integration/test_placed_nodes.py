@@ -14,7 +14,7 @@ import motet
 onnx: Any = pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
 
 DEVICES = {"a": "host", "b": "host"}
-SOME = 20  # of the operators, one of so many in `make test`
+SOME = 40  # of the operators, one of so many in `make test`
 # Sequences and optional values have no fixed shapes; what is left of the others are no operations.
 LEFT_OUT = ("Sequence", "Optional", "Identity")
 

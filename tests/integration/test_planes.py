@@ -94,6 +94,7 @@ def test_pools(seed: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("taps", [2, 3, 5, 7])
 def test_pools_whose_windows_share_lines(taps: int) -> None:
     how: dict[str, Any] = {"kernel_shape": [taps, 3], "dilations": [1, 1], "strides": [1, 1], "pads": [1, 0, 0, 1]}

@@ -442,6 +442,7 @@ def test_a_rank_that_is_killed_at_any_moment_ends_the_job(tmp_path: Path) -> Non
     killed_at_random_moments(tmp_path, 50)
 
 
+@pytest.mark.slow
 @over_mpi
 def test_a_transformer_over_four_processes_has_the_numbers_of_one() -> None:
     example = EXAMPLE.parent / "sharded_transformer.py"

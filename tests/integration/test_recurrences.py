@@ -54,6 +54,7 @@ def expected(op: str, direction: str, x: np.ndarray, weights: list[np.ndarray]) 
     return [np.stack(sequences, axis=1), *(np.stack(each) for each in states)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("op", "direction", "known", "shapes"),
     [

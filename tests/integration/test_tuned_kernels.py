@@ -56,6 +56,7 @@ def test_candidates_are_kept_and_tunings_choose_among_them(motet: Run, program: 
     assert command.tasks == wanted.tasks
 
 
+@pytest.mark.slow
 def test_a_form_that_is_not_made_any_more_is_passed_over(motet: Run, program: Path) -> None:
     plain = compile_with(motet, program, "plain.motet")
     (kernel,) = read_index(compile_with(motet, program, "several.motet", "tune=candidates"))
@@ -64,6 +65,7 @@ def test_a_form_that_is_not_made_any_more_is_passed_over(motet: Run, program: Pa
     assert dict(tuned.manifest.members) == dict(plain.manifest.members)
 
 
+@pytest.mark.slow
 def test_equal_kernels_of_other_programs_have_equal_names(motet: Run, program: Path) -> None:
     (one,) = read_index(compile_with(motet, program, "one.motet", "tune=candidates"))
     program.write_text("// another file\n" + product(96, 72, 40, "f16", "f32"))

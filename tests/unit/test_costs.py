@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.costs import mark_slow, read_costs, spread
+from tests.costs import EVERY, mark_slow, read_costs, spread
 
 
 class Case(SimpleNamespace):
@@ -28,9 +28,15 @@ def kept(names: list[str], costs: dict[str, float]) -> list[str]:
 def test_a_function_keeps_the_cases_that_its_seconds_pay_for() -> None:
     names = [*(f"a.py::test[{number}]" for number in range(20)), "a.py::other[0]", "a.py::other[1]", "a.py::alone"]
     assert kept(names, {}) == names
-    some = kept(names, {"a.py::test": 0.4, "a.py::other": 9.0, "a.py::alone": 9.0})
-    assert len(some) == 2 + 2 and names[0] in some and names[20] in some and names[22] in some
-    assert len(kept(names, {"a.py::test": 50.0})) == 1 + 3 and len(kept(names, {"a.py::test": 0.9})) == 2 + 3
+    some = kept(names, {"a.py::test": 0.2, "a.py::other": 9.0, "a.py::alone": 9.0})
+    assert len(some) == 5 + 2 and names[0] in some and names[20] in some and names[22] in some
+    assert len(kept(names, {"a.py::test": 50.0})) == 1 + 3 and len(kept(names, {"a.py::test": 0.5})) == 2 + 3
+
+
+def test_all_cases_of_a_function_run_where_it_says_so() -> None:
+    cases: list[Any] = [Case(nodeid=f"a.py::test[{number}]", marks=[EVERY]) for number in range(20)]
+    mark_slow(cases, {"a.py::test": 50.0})
+    assert all(case.marks == [EVERY] for case in cases)
 
 
 @pytest.mark.parametrize("count", [5, 12, 30, 60, 61])

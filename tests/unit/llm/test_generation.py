@@ -166,7 +166,8 @@ def test_blocks_are_near_their_floats(bits: int) -> None:
         quantise(matrix, bits, 48)
 
 
-@pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["int4", "int8"])
 def test_products_by_blocks_are_those_of_their_floats(kind: str, tmp_path: Path) -> None:
     checkpoint(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
@@ -181,6 +182,7 @@ def test_products_by_blocks_are_those_of_their_floats(kind: str, tmp_path: Path)
         np.testing.assert_allclose(short.read(prompt), exact.read(prompt), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_weights_in_bf16_and_the_end_of_the_context(tmp_path: Path) -> None:
     checkpoint(tmp_path)
     prompt = [5, 9, 30, 2, 2, 11]

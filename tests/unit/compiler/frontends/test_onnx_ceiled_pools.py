@@ -54,6 +54,7 @@ def test_windows_that_begin_in_the_padding_are_dropped(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize("more", [
     {"ceil_mode": 1, "pads": [1, 0, 2, 1]}, {"ceil_mode": 1, "auto_pad": "VALID"}, {"auto_pad": "VALID"},

@@ -282,7 +282,8 @@ def together(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
     return number
 
 
-@pytest.mark.parametrize("element", ["f32", pytest.param("f64", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("element", ["f32", "f64"])
 def test_complex_functions(element: str):
     """On the axes, near 0 and 1, far out: as numpy's in extended precision, relative to the magnitude."""
     dtype = {"f32": np.float32, "f64": np.float64}[element]

@@ -382,6 +382,7 @@ def test_a_file_changes_what_it_says_and_no_more() -> None:
 # -- size ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_thousand_operations_are_placed_in_time() -> None:
     rng = random.Random(0)
     kind = "tensor<256x256xf32>"

@@ -92,6 +92,7 @@ def test_every_schedule_gives_the_same_numbers(schedule: dict[str, Any]) -> None
     close(attention_kernel(form), form, inputs_of(form), native_target(), **schedule)
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("depth", [7, 15, 23, 31])
 def test_heads_that_end_within_a_vector(depth: int) -> None:
     form = Form(queries=2, keys=37, depth=depth, width=24)

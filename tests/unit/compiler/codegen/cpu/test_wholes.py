@@ -117,6 +117,7 @@ def test_sorts_truth_values(predicate: str, wanted: list[bool]) -> None:
         assert sorted(at[: counts[0]]) == list(at[: counts[0]]) and sorted(at[counts[0] :]) == list(at[counts[0] :])
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("count", [40, 1000])
 @pytest.mark.parametrize("first", [None, 6])

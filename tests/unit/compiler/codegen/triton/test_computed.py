@@ -209,6 +209,7 @@ def test_rows_of_no_elements_read_nothing(function: Callable[..., mb.Tensor], wa
     np.testing.assert_allclose(got, np.full((3, 2), wanted), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape, axis", [((3, 1000, 101), 1), ((1000, 101), 0), ((1, 1024, 128), 1), ((700, 33), 0)])
 def test_sums_of_columns_have_all_rows(shape: tuple[int, ...], axis: int) -> None:
     x = random(*shape)

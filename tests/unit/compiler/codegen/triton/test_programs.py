@@ -156,6 +156,7 @@ def test_transposes_move_squares(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(got, x.T + y)
 
 
+@pytest.mark.slow
 def test_large_transposes_of_short_numbers_move_larger_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_SQUARE", 8)
     monkeypatch.setattr(loops, "_SHORT_SQUARE", 16)

@@ -131,6 +131,7 @@ def test_gives_the_first_elements_alone(length: int, first: int) -> None:
     np.testing.assert_array_equal(y, np.take_along_axis(x, order, 1))
 
 
+@pytest.mark.slow
 def test_sorts_lines_longer_than_a_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_TILE", 64), ("_WHOLE", 64), ("_STEP", 32), ("_FEW", 32)):
         monkeypatch.setattr(sorts, name, value)

@@ -101,6 +101,7 @@ def test_every_algorithm_that_is_offered_is_right(device: CudaDevice, name: str)
         placed.check()
 
 
+@pytest.mark.slow
 def test_a_graph_of_products_runs_on_other_buffers_each_time(device: CudaDevice):
     """More sets of buffers than a graph has instances, so that some are set anew, on several queues."""
     case = CASES["split along the sum"]

@@ -19,6 +19,7 @@ from motet.runtime.drivers.opencl.api import OpenClApi
 from motet.runtime.drivers.opencl.driver import conformance_kernels
 
 DEVICES = ("opencl:0", "opencl:1")
+pytestmark = pytest.mark.every  # the first one that uses a platform waits for its trials
 
 
 def _random(*shape: int) -> Array:
