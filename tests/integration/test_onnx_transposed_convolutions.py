@@ -42,6 +42,61 @@ def test_what_is_cut_off_does_not_depend_on_extents(extents: list[int | str], at
         np.testing.assert_allclose(session(x), expected, atol=2e-5)
 
 
+def directly(x: np.ndarray, w: np.ndarray, strides: list[int], dilations: list[int], groups: int) -> np.ndarray:
+    """The full result of one or two spatial axes by definition, in float64."""
+    kernel = w.shape[2:]
+    full = [(e - 1) * s + (k - 1) * d + 1 for e, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
+    image = x.astype(float).reshape(len(x), groups, -1, 1, *x.shape[2:])
+    filters = w.astype(float).reshape(1, groups, image.shape[2], -1, *[1] * len(kernel), *kernel)
+    found = np.zeros((len(x), groups, w.shape[1], *full))
+    for tap in np.ndindex(kernel):
+        where = [slice(t * d, t * d + (e - 1) * s + 1, s)
+                 for t, d, e, s in zip(tap, dilations, x.shape[2:], strides, strict=True)]
+        found[(..., *where)] += (image * filters[(..., *tap)]).sum(2)
+    return found.reshape(len(x), -1, *full)
+
+
+Form = tuple[list[int], list[int], list[int], int]  # strides, window, dilations, groups
+FEW: list[Form] = [([2, 3], [3, 2], [1, 1], 1), ([3], [5], [1], 1)]
+MANY: list[Form] = [
+    *(([stride], [window], [1], 1) for stride in (1, 2, 3, 4) for window in (1, 2, 3, 4, 5)),
+    ([2, 2], [3, 3], [1, 1], 1), ([3, 2], [5, 3], [1, 1], 1), ([2, 3], [2, 4], [1, 1], 1), ([4, 3], [1, 5], [1, 1], 1),
+    ([4, 2], [3, 1], [1, 1], 1), ([2, 2], [3, 3], [2, 1], 1), ([2, 3], [3, 2], [1, 1], 3), ([3, 2], [2, 3], [1, 2], 3),
+]
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("forms", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_what_is_not_finite_reaches_its_windows_alone(forms: list[Form]) -> None:
+    """Infinities and NaN in images of dynamic extents, whether the stride divides the window or not."""
+    random = np.random.default_rng(4)
+    nodes: list[onnx.NodeProto] = []
+    given: dict[str, np.ndarray] = {}
+    held: dict[str, np.ndarray] = {}
+    for number, (strides, window, dilations, groups) in enumerate(forms):
+        x = random.standard_normal((2, 3, *[random.integers(3, 7) for _ in strides])).astype(np.float32)
+        places = random.choice(x.size, 4, replace=False)
+        x.reshape(-1)[places] = np.inf, -np.inf, np.nan, np.inf
+        given[f"x{number}"] = x
+        held[f"w{number}"] = random.standard_normal((3, 2, *window)).astype(np.float32)
+        held[f"b{number}"] = random.standard_normal(2 * groups).astype(np.float32)
+        nodes.append(helper.make_node("ConvTranspose", [f"x{number}", f"w{number}", f"b{number}"], [f"y{number}"],
+                                      strides=strides, dilations=dilations, group=groups))
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [f"{name}n", 3, *(
+            f"{name}{axis}" for axis in range(x.ndim - 2))]) for name, x in given.items()],
+        [helper.make_tensor_value_info(f"y{number}", TensorProto.FLOAT, None) for number in range(len(forms))],
+        [numpy_helper.from_array(array, name) for name, array in held.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    found = motet.load(motet.compile(proto, cache=False), threads=1)(**given)
+    for number, (strides, window, dilations, groups) in enumerate(forms):
+        bias = held[f"b{number}"].reshape(-1, *[1] * len(window))
+        expected = directly(given[f"x{number}"], held[f"w{number}"], strides, dilations, groups) + bias
+        np.testing.assert_allclose(found[number], expected, rtol=1e-4, atol=1e-4, err_msg=str(forms[number]))
+
+
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
 def test_dequantised_filters_are_finite(kind: type) -> None:
     """Between quantised tensors, a transposed convolution is computed by phases, like one of constant filters."""

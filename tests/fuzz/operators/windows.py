@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -167,16 +166,6 @@ def _transposed(attributes: Attributes, operands: Operands) -> list[Tracked]:
     ]
     outs = w.shape[1]
 
-    def near(image: Array) -> Array:
-        """How many elements of a flagged image are within a window of each result, or one longer by a phase."""
-        wide = [(k - 1) * step + 1 + 2 * (s - 1) for k, step, s in zip(kernel, dilations, strides, strict=True)]
-        found = np.zeros((x.shape[0], 1, *(size + k for size, k in zip(full, wide, strict=True))))
-        for place in itertools.product(*map(range, wide)):
-            where = [slice(p, p + (e - 1) * s + 1, s) for p, e, s in zip(place, x.shape[2:], strides, strict=True)]
-            found[(..., *where)] += image.sum(1, keepdims=True)
-        shifted = [slice(s - 1 + pads[a], s - 1 + full[a] - pads[axes + a]) for a, s in enumerate(strides)]
-        return found[(..., *shifted)]
-
     def product(image: Array, weights: Array) -> Array:
         image = image.reshape(x.shape[0], groups, -1, *x.shape[2:])
         parts = weights.reshape(groups, -1, outs, *kernel)
@@ -196,7 +185,7 @@ def _transposed(attributes: Attributes, operands: Operands) -> list[Tracked]:
     if len(operands) > 2 and operands[2] is not None:
         bias = operands[2].moved(lambda b: b.reshape(-1, *[1] * axes))
         found = biased(found, bias, x, w, magnitude(x, w, product), math.prod(kernel) * x.shape[1] // groups)
-    return [replace(found, unknown=found.unknown | (near(~np.isfinite(x.value) * 1.0) > 0))]  # see docs/onnx.md
+    return [found]
 
 
 @drawn("window", "ConvTranspose")

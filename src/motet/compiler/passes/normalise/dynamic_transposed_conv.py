@@ -4,9 +4,10 @@
     %y = convolution of %z                           →       r[n, p * F + f, q] += x[n, c, q + t] * k'[p * F + f, c, t]
         y[n, f, h] += z[n, c, h + j] * k[f, c, j]          %y = %r with phases p innermost, cropped
 
-All phases read equally many pixels at the same places, where filters with fewer elements have zeros. Phases are
-numbered such that these pixels are as few as possible. `transposed-conv-by-phases` omits such zeros where extents are
-known. Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+Phases whose windows have equally many elements form a *run*, one convolution: if the step does not divide the window,
+the first phases have one element fewer. All read from the same pixel. Phases are numbered such that the pixels are as
+few as possible. `transposed-conv-by-phases` does this where extents are known. Source: Shi et al., "Is the
+deconvolution layer the same as a convolutional layer?", 2016.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, reassociation_attribute, zero_attribute
-from motet.compiler.ir.create import binary, create, index_constant
+from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import nest
-from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, padded, shape_of
+from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, shape_of
 from motet.compiler.passes.normalise.repeating import IndexBody, gathered, is_initial, repeated
 from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
 from motet.compiler.passes.normalise.transposed_conv_by_phases import is_constant, parameters_of
@@ -50,10 +53,19 @@ class DynamicTransposedConv(FunctionPass):
 
 
 @dataclass(frozen=True)
+class _EqualPhases:
+    """Phases from `first` on, `count` of them, whose windows have `taps` elements each."""
+
+    first: int
+    count: int
+    taps: int
+
+
+@dataclass(frozen=True)
 class _PhasedAxis:
     """A spatial axis: its number in image, result and filters. Pixels are at `offset + step * i` among zeros; the
     window has `window` elements. Point `step * q + phase - crop` of the result reads pixels `q - before` to
-    `q - before + taps - 1`, with elements `step * tap + step - 1 - phase`."""
+    `q - before + taps - 1`, if its run has so many, with elements `step * tap + step - 1 - phase`."""
 
     image: int
     result: int
@@ -74,6 +86,12 @@ class _PhasedAxis:
     def taps(self) -> int:
         return -(-self.window // self.step)
 
+    @property
+    def runs(self) -> list[_EqualPhases]:
+        shorter = self.taps * self.step - self.window
+        runs = [_EqualPhases(0, shorter, self.taps - 1), _EqualPhases(shorter, self.step - shorter, self.taps)]
+        return [run for run in runs if run.count]
+
 
 @dataclass(frozen=True)
 class _Spread:
@@ -86,10 +104,6 @@ class _Spread:
     source: ir.Value
     filter_axes: tuple[int, int]
     axes: tuple[_PhasedAxis, ...]
-
-    @property
-    def phases(self) -> int:
-        return math.prod(axis.step for axis in self.axes)
 
 
 # -- matching --------------------------------------------------------------------------------------
@@ -135,7 +149,7 @@ def _spread(value: ir.Value) -> tuple[ir.Value, list[int], list[int]] | None:
 
 
 def _phased(axes: Sequence[SpreadAxis] | None, filters: ir.Value) -> tuple[_PhasedAxis, ...] | None:
-    """The axes with what all phases of each read; None if windows are dilated."""
+    """The axes with their phases; None if windows are dilated."""
     if axes is None or any(axis.dilation != 1 for axis in axes):
         return None
     window = shape_of(filters)
@@ -148,51 +162,134 @@ def _phased(axes: Sequence[SpreadAxis] | None, filters: ir.Value) -> tuple[_Phas
 # -- rewriting -------------------------------------------------------------------------------------
 
 
+def _plus(value: ir.Value, number: int) -> ir.Value:
+    return on_indices("arith.addi", value, constant_index(number))
+
+
 class _DynamicWriter:
-    """Replaces a convolution by that of all phases, whose points it brings in order."""
+    """Replaces a convolution by one of each run of phases, whose points it brings in order. A *piece* is a run along
+    each axis."""
 
     def __init__(self, operation: ir.Operation, found: _Spread) -> None:
         self.operation, self.found = operation, found
         self.unknown = ir.ShapedType.get_dynamic_size()
         self.own = list(ir.RankedTensorType(operation.results[0].type).shape)
         self.element = ir.RankedTensorType(operation.results[0].type).element_type
+        self.places = {axis.result: number for number, axis in enumerate(found.axes)}
+        self.shape = [self.unknown if axis in self.places else size for axis, size in enumerate(self.own)]  # of a phase
+        self.groups: list[list[int]] = []  # the axes of `_layout` for each axis of the result
+        for axis in range(len(self.own)):
+            first = self.groups[-1][-1] + 1 if self.groups else 0
+            self.groups.append([first, first + 1] if axis in self.places else [first])
 
     def run(self) -> None:
-        found, operation = self.found, self.operation
-        with operation.location:
-            extents = [self._extent(operation.operands[2], axis) for axis in range(len(self.own))]
-            points = {axis.result: self._points(axis, extents[axis.result]) for axis in found.axes}
-            operands = list(operation.operands)
-            operands[found.image] = self._bordered(points)
-            operands[found.filters] = self._filters()
-            operands[2] = self._initial(extents, points)
-            sums = create(
-                "linalg.generic", [operands[2].type], operands, operation,
-                {name: operation.attributes[name] for name in (
-                    "indexing_maps", "iterator_types", "operandSegmentSizes")}, 1)
-            copy = operation.clone(ir.InsertionPoint(operation)).operation
-            copy.regions[0].blocks[0].append_to(sums.regions[0])
-            copy.erase()
-            result = self._ordered(sums.result, extents, points)
+        operation, axes, shape = self.operation, self.found.axes, self.shape
+        with operation.location, ir.InsertionPoint(operation):
+            extents = [extent_of(operation.operands[2], axis) for axis in range(len(self.own))]
+            points = {axis.result: self._points(axis, extents[axis.result]) for axis in axes}
+            sizes = self._dynamic([points.get(axis, extent) for axis, extent in enumerate(extents)], shape)
+            image, pieces = self._bordered(points), list(product(*(axis.runs for axis in axes)))
+            parts = [(piece, self._ordered(piece, self._sums(piece, image, sizes, points), sizes)) for piece in pieces
+                     if all(run.taps for run in piece)]
+            whole = parts[0][1] if len(pieces) == 1 else self._begun(len(parts) < len(pieces), extents, points, sizes)
+            for piece, part in parts if len(pieces) > 1 else ():
+                begin = {self.groups[axis.result][1]: run.first for axis, run in zip(axes, piece, strict=True)}
+                whole = self._slice([part, whole], part.type, begin, sizes)
+            kind = ir.RankedTensorType.get(shape, self.element)
+            merged = create("tensor.collapse_shape", [kind], [whole], operation, {
+                "reassociation": reassociation_attribute(self.groups, operation.context)}).result
+            begin = {axis.result: axis.crop for axis in axes}
+            result = self._slice([merged], operation.results[0].type, begin, self._dynamic(extents, self.own))
         operation.results[0].replace_all_uses_with(result)
         operation.erase()
 
-    def _extent(self, value: ir.Value, axis: int) -> ir.Value:
-        size = ir.RankedTensorType(value.type).shape[axis]
-        if size != self.unknown:
-            return index_constant(size, self.operation)
-        index = index_constant(axis, self.operation)
-        return create("tensor.dim", [ir.IndexType.get()], [value, index], self.operation).result
+    def _begun(
+        self, filled: bool, extents: Sequence[ir.Value], points: dict[int, ir.Value], sizes: Sequence[ir.Value]
+    ) -> ir.Value:
+        """A tensor for the points of all phases, `filled` with their initial values if some read no pixel."""
+        layout, full = self._layout([axis.step for axis in self.found.axes]), list(extents)
+        if not filled:
+            return self._empty(layout, sizes)
+        for axis in self.found.axes:
+            full[axis.result] = on_indices("arith.muli", points[axis.result], constant_index(axis.step))
+        return self._expanded(self._initial(1, self._dynamic(full, self.shape)), layout, self.groups, sizes)
 
-    def _plus(self, value: ir.Value, number: int) -> ir.Value:
-        return binary("arith.addi", value, index_constant(number, self.operation), self.operation)
+    def _layout(self, counts: Sequence[int]) -> list[int]:
+        """The shape of points with `counts` phases, which follow the points along their axes."""
+        return [each for axis, size in enumerate(self.shape) for each in (
+            [size, counts[self.places[axis]]] if axis in self.places else [size])]
+
+    def _dynamic(self, sizes: Sequence[ir.Value], shape: Sequence[int]) -> list[ir.Value]:
+        """Those of the sizes of all axes that are unknown in `shape`."""
+        return [size for size, known in zip(sizes, shape, strict=True) if known == self.unknown]
+
+    def _expanded(
+        self, value: ir.Value, shape: Sequence[int], groups: Sequence[Sequence[int]], sizes: Sequence[ir.Value]
+    ) -> ir.Value:
+        return create(
+            "tensor.expand_shape", [ir.RankedTensorType.get(shape, self.element)], [value, *sizes], self.operation,
+            {"reassociation": reassociation_attribute(groups, self.operation.context),
+             "static_output_shape": ir.DenseI64ArrayAttr.get(shape)}).result
+
+    def _empty(self, shape: Sequence[int], sizes: Sequence[ir.Value]) -> ir.Value:
+        return create("tensor.empty", [ir.RankedTensorType.get(shape, self.element)], sizes, self.operation).result
+
+    def _sums(
+        self, piece: Sequence[_EqualPhases], image: ir.Value, sizes: Sequence[ir.Value], points: dict[int, ir.Value]
+    ) -> ir.Value:
+        """The convolution of a piece."""
+        operands = list(self.operation.operands)
+        read = [extent_of(image, axis) for axis in range(ir.RankedTensorType(image.type).rank)]
+        for axis, run in zip(self.found.axes, piece, strict=True):
+            read[axis.image] = _plus(points[axis.result], run.taps - 1)
+        read = self._dynamic(read, ir.RankedTensorType(image.type).shape)
+        operands[self.found.image] = self._slice([image], image.type, {}, read)
+        operands[self.found.filters] = self._filters(piece)
+        operands[2] = self._initial(math.prod(run.count for run in piece), sizes)
+        return self._of(self.operation, operands)
+
+    def _of(self, other: ir.Operation, operands: Sequence[ir.Value]) -> ir.Value:
+        """The nest `other` of these operands."""
+        made = create("linalg.generic", [operands[-1].type], operands, self.operation, {
+            name: other.attributes[name] for name in ("indexing_maps", "iterator_types", "operandSegmentSizes")}, 1)
+        copy = other.clone(ir.InsertionPoint(self.operation)).operation
+        copy.regions[0].blocks[0].append_to(made.regions[0])
+        copy.erase()
+        return made.result
+
+    def _ordered(self, piece: Sequence[_EqualPhases], sums: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
+        """The points of a piece with phases behind them, which `sums` has one after the other along the filters."""
+        context, place, counts = self.operation.context, self.found.filter_axes[1], [run.count for run in piece]
+        layout, groups = self._layout(counts), self.groups
+        if math.prod(counts) == 1:
+            return self._expanded(sums, layout, groups, sizes)
+        within = [[axis + (axis > place) * len(counts)] for axis in range(len(groups))]
+        within[place] = [*range(place, place + len(counts) + 1)]
+        split = self._expanded(sums, [*self.shape[:place], *counts, *self.shape[place:]], within, sizes)
+        phases = [groups[axis][1] for axis in self.places]
+        order = [d for axis, (own, *_) in enumerate(groups) for d in ([*phases, own] if axis == place else [own])]
+        read = ir.AffineMap.get(len(layout), 0, [ir.AffineDimExpr.get(d, context) for d in order], context)
+        maps, empty = [read, ir.AffineMap.get_identity(len(layout), context)], self._empty(layout, sizes)
+        return nest(self.operation, [split], empty, maps, lambda block: block.arguments[0])
+
+    def _slice(
+        self, operands: Sequence[ir.Value], part: ir.Type, begin: dict[int, int], sizes: Sequence[ir.Value]
+    ) -> ir.Value:
+        """The slice of type `part` of an operand, or the first operand inserted there into the second one; it starts at
+        `begin`, by axis."""
+        shape = list(ir.RankedTensorType(part).shape)
+        name, kind = ("extract_slice", part) if len(operands) == 1 else ("insert_slice", operands[1].type)
+        return create(f"tensor.{name}", [kind], [*operands, *sizes], self.operation, {
+            "static_offsets": ir.DenseI64ArrayAttr.get([begin.get(axis, 0) for axis in range(len(shape))]),
+            "static_sizes": ir.DenseI64ArrayAttr.get(shape),
+            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([*[1] * len(operands), 0, len(sizes), 0])}).result
 
     def _points(self, axis: _PhasedAxis, extent: ir.Value) -> ir.Value:
         """The number of points of each phase: those of the result, and those that make the image as long as read."""
-        at = self.operation
-        needed = binary("arith.divsi", self._plus(extent, axis.crop + axis.step - 1), index_constant(axis.step, at), at)
-        present = self._plus(self._extent(self.found.source, axis.image), axis.before - axis.taps + 1)
-        return binary("arith.maxsi", needed, present, at)
+        needed = on_indices("arith.divsi", _plus(extent, axis.crop + axis.step - 1), constant_index(axis.step))
+        present = _plus(extent_of(self.found.source, axis.image), axis.before - axis.taps + 1)
+        return on_indices("arith.maxsi", needed, present)
 
     def _bordered(self, points: dict[int, ir.Value]) -> ir.Value:
         """The image with a zero border as wide as windows extend."""
@@ -202,8 +299,8 @@ class _DynamicWriter:
         missing: list[ir.Value] = []
         for axis in self.found.axes:
             low[axis.image], high[axis.image], shape[axis.image] = axis.before, self.unknown, self.unknown
-            read = self._plus(points[axis.result], axis.taps - 1 - axis.before)
-            missing.append(binary("arith.subi", read, self._extent(source, axis.image), at))
+            read = _plus(points[axis.result], axis.taps - 1 - axis.before)
+            missing.append(on_indices("arith.subi", read, extent_of(source, axis.image)))
         zero = create("arith.constant", [self.element], [], at, {"value": zero_attribute(self.element)}).result
         pad = create(
             "tensor.pad", [ir.RankedTensorType.get(shape, kind.element_type)], [source, *missing], at,
@@ -213,40 +310,36 @@ class _DynamicWriter:
         ir.Operation.create("tensor.yield", operands=[zero], ip=ir.InsertionPoint(body))
         return pad.result
 
-    def _filters(self) -> ir.Value:
-        """The filters of all phases, one phase after the other, with zeros where a phase has fewer elements."""
-        found, at = self.found, ir.InsertionPoint(self.operation)
+    def _filters(self, piece: Sequence[_EqualPhases]) -> ir.Value:
+        """The filters of a piece, one phase after the other."""
+        found = self.found
         value = self.operation.operands[found.filters]
         shape, filters = shape_of(value), found.filter_axes[0]
-        high = [0] * len(shape)
         wide = list(shape)
-        wide[filters] *= found.phases
-        for axis in found.axes:
-            high[axis.filters], wide[axis.filters] = axis.taps * axis.step - axis.window, axis.taps
-        bordered = padded(value, [0] * len(shape), high, at)
+        wide[filters] *= math.prod(run.count for run in piece)
+        for axis, run in zip(found.axes, piece, strict=True):
+            wide[axis.filters] = run.taps
 
         def places(body: IndexBody) -> list[ir.Value]:
             indices = [body.point(a) for a in range(len(wide))]
             phase = body.binary("arith.divui", indices[filters], body.number(shape[filters]))
             indices[filters] = body.binary("arith.remui", indices[filters], body.number(shape[filters]))
-            for axis in reversed(found.axes):
-                step = body.number(axis.step)
-                element = body.binary("arith.muli", indices[axis.filters], step)
-                element = body.binary("arith.addi", element, body.number(axis.step - 1))
-                indices[axis.filters] = body.binary("arith.subi", element, body.binary("arith.remui", phase, step))
-                phase = body.binary("arith.divui", phase, step)
+            for axis, run in reversed([*zip(found.axes, piece, strict=True)]):
+                element = body.binary("arith.muli", indices[axis.filters], body.number(axis.step))
+                element = body.binary("arith.addi", element, body.number(axis.step - 1 - run.first))
+                own = body.binary("arith.remui", phase, body.number(run.count))
+                indices[axis.filters] = body.binary("arith.subi", element, own)
+                phase = body.binary("arith.divui", phase, body.number(run.count))
             return indices
 
-        return gathered(bordered, wide, places, at)
+        return gathered(value, wide, places, ir.InsertionPoint(self.operation))
 
-    def _initial(self, extents: Sequence[ir.Value], points: dict[int, ir.Value]) -> ir.Value:
-        """The initial sums of all phases."""
+    def _initial(self, count: int, sizes: Sequence[ir.Value]) -> ir.Value:
+        """The initial sums of `count` phases."""
         at, place = self.operation, self.found.filter_axes[1]
-        shape = [self.unknown if axis in points else size for axis, size in enumerate(self.own)]
-        shape[place] *= self.found.phases
-        sizes = [points.get(axis, extents[axis]) for axis, size in enumerate(shape) if size == self.unknown]
-        empty = create("tensor.empty", [ir.RankedTensorType.get(shape, self.element)], sizes, at).result
-        begin = at.operands[2].owner.operation
+        shape = list(self.shape)
+        shape[place] *= count
+        empty, begin = self._empty(shape, sizes), at.operands[2].owner.operation
         if begin.name == "tensor.empty":
             return empty
         operands: list[ir.Value] = []
@@ -255,57 +348,4 @@ class _DynamicWriter:
             along = place in dims
             operands.append(repeated(operand, dims.index(place), shape[place], ir.InsertionPoint(at)) if along else (
                 operand))
-        made = create("linalg.generic", [empty.type], [*operands, empty], at, {
-            name: begin.attributes[name] for name in ("indexing_maps", "iterator_types", "operandSegmentSizes")}, 1)
-        copy = begin.clone(ir.InsertionPoint(at)).operation
-        copy.regions[0].blocks[0].append_to(made.regions[0])
-        copy.erase()
-        return made.result
-
-    def _ordered(self, sums: ir.Value, extents: Sequence[ir.Value], points: dict[int, ir.Value]) -> ir.Value:
-        """The points of all phases in the order of the result, cropped."""
-        found, at, context = self.found, self.operation, self.operation.context
-        place, by_place = found.filter_axes[1], {axis.result: axis for axis in found.axes}
-        steps = [axis.step for axis in found.axes]
-        split: list[int] = []  # phases come before the filters
-        groups: list[list[int]] = []
-        where: dict[int, int] = {}
-        for axis, size in enumerate(self.own):
-            first = len(split)
-            split += [*steps, size] if axis == place else [self.unknown if axis in points else size]
-            groups.append(list(range(first, len(split))))
-            where[axis] = len(split) - 1
-        sizes = [points.get(axis, extents[axis]) for axis in range(len(self.own)) if split[where[axis]] == self.unknown]
-        expanded = create("tensor.expand_shape", [ir.RankedTensorType.get(split, self.element)], [sums, *sizes], at, {
-            "reassociation": reassociation_attribute(groups, context),
-            "static_output_shape": ir.DenseI64ArrayAttr.get(split)}).result
-        order: list[int] = []
-        joined: list[list[int]] = []
-        for axis in range(len(self.own)):
-            own = [where[axis]]
-            if axis in by_place:
-                own.append(where[place] - len(steps) + found.axes.index(by_place[axis]))
-            joined.append(list(range(len(order), len(order) + len(own))))
-            order += own
-        shape = [split[d] for d in order]
-        empty = create("tensor.empty", [ir.RankedTensorType.get(shape, self.element)], sizes, at).result
-        rank = len(order)
-        read = ir.AffineMap.get(rank, 0, [
-            ir.AffineDimExpr.get(order.index(d), context) for d in range(rank)], context)
-        identity = ir.AffineMap.get_identity(rank, context)
-        moved = nest(at, [expanded], empty, [read, identity], lambda block: block.arguments[0])
-        whole = [self.unknown if axis in points else size for axis, size in enumerate(self.own)]
-        merged = create("tensor.collapse_shape", [ir.RankedTensorType.get(whole, self.element)], [moved], at, {
-            "reassociation": reassociation_attribute(joined, context)}).result
-        return self._cropped(merged, extents)
-
-    def _cropped(self, value: ir.Value, extents: Sequence[ir.Value]) -> ir.Value:
-        begin = [0] * len(self.own)
-        for axis in self.found.axes:
-            begin[axis.result] = axis.crop
-        sizes = [extents[axis] for axis, size in enumerate(self.own) if size == self.unknown]
-        return create("tensor.extract_slice", [self.operation.results[0].type], [value, *sizes], self.operation, {
-            "static_offsets": ir.DenseI64ArrayAttr.get(begin), "static_sizes": ir.DenseI64ArrayAttr.get(self.own),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(self.own)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, len(sizes), 0])}).result
-
+        return self._of(begin, [*operands, empty])
