@@ -9,7 +9,7 @@ them from memory. After this pass kernels receive data only as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +38,8 @@ class HoistConstants(Pass):
 
 
 def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
-    block, changed = function.regions[0].blocks[0], False
-    for entry in list(block.operations):
+    hoisted: dict[str, ir.Operation] = {}
+    for entry in function.regions[0].blocks[0].operations:
         operation = entry.operation
         if operation.name != "arith.constant" or not isinstance(operation.results[0].type, ir.RankedTensorType):
             continue
@@ -47,11 +47,13 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
             continue
         key = fresh_key("constant", parameters)
         parameters[key] = constant_array(operation.attributes["value"])
-        argument = add_parameter(function, operation.results[0].type, key, operation.location)
+        hoisted[key] = operation
+    added = [(key, operation.results[0].type, operation.location) for key, operation in hoisted.items()]
+    arguments = add_parameters(function, added)
+    for operation, argument in zip(hoisted.values(), arguments, strict=True):
         operation.results[0].replace_all_uses_with(argument)
         operation.erase()
-        changed = True
-    return changed
+    return bool(hoisted)
 
 
 def fresh_key(name: str, parameters: Mapping[str, np.ndarray]) -> str:
@@ -68,6 +70,13 @@ def _feeds_launch(operation: ir.Operation) -> bool:
 
 def add_parameter(function: ir.Operation, kind: ir.Type, key: str, location: ir.Location) -> ir.Value:
     """Appends an argument to `function` that represents parameter `key`."""
+    return add_parameters(function, [(key, kind, location)])[0]
+
+
+def add_parameters(function: ir.Operation, added: Sequence[tuple[str, ir.Type, ir.Location]]) -> list[ir.Value]:
+    """Appends arguments to `function` that represent parameters, each given by its key."""
+    if not added:
+        return []
     block = function.regions[0].blocks[0]
     known = len(block.arguments)
     attributes = (
@@ -75,13 +84,12 @@ def add_parameter(function: ir.Operation, kind: ir.Type, key: str, location: ir.
         if "arg_attrs" in function.attributes
         else [ir.DictAttr.get({})] * known
     )
-    attributes.append(ir.DictAttr.get({PARAMETER: ir.StringAttr.get(key)}))
+    attributes += [ir.DictAttr.get({PARAMETER: ir.StringAttr.get(key)}) for key, _, _ in added]
     function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
     signature = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    function.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([*signature.inputs, kind], signature.results)
-    )
-    return block.add_argument(kind, location)
+    kinds = [*signature.inputs, *(kind for _, kind, _ in added)]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kinds, signature.results))
+    return [block.add_argument(kind, location) for _, kind, location in added]
 
 
 def constant_array(attribute: ir.Attribute) -> np.ndarray:
