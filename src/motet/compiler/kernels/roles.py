@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
@@ -44,6 +47,16 @@ class Structure:
     @property
     def outer(self) -> tuple[int | None, ...]:
         return tuple(size for i, size in enumerate(self.sizes) if i not in self.reduced)
+
+    @cached_property
+    def projected(self) -> bool:
+        """Whether each entry of the maps is a loop, or zero."""
+        return all(map(_is_projection, self.maps))
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """The loops that index both of the first two operands."""
+        return frozenset(_dims(self.maps[0]) & _dims(self.maps[1]))
 
 
 def role_of(operation: ir.Operation) -> Role:
@@ -89,8 +102,36 @@ def _is_static_view(operation: ir.Operation) -> bool:
     return not any(unknown in list(ir.DenseI64ArrayAttr(operation.attributes[name])) for name in names)
 
 
+@contextlib.contextmanager
+def structures_kept() -> Generator[None]:
+    """In this context loop nests with equal attributes and operand types are read once: each pass asks for the role of
+    every operation. It must end before MLIR's context, which the attributes keep."""
+    token = _structures.set({})
+    try:
+        yield
+    finally:
+        _structures.reset(token)
+
+
+_structures: ContextVar[dict[tuple[object, ...], Structure | None] | None] = ContextVar("structures", default=None)
+
+
 def structure_of(operation: ir.Operation) -> Structure | None:
     """The loop nest of a `linalg.generic`; None if its maps are not linear."""
+    kept = _structures.get()
+    if kept is None:
+        return _read_structure(operation)
+    attributes = operation.attributes
+    key = (
+        attributes["iterator_types"], attributes["indexing_maps"], attributes["operandSegmentSizes"],
+        *[operand.type for operand in operation.operands],
+    )
+    if key not in kept:
+        kept[key] = _read_structure(operation)
+    return kept[key]
+
+
+def _read_structure(operation: ir.Operation) -> Structure | None:
     iterators = [str(a) for a in ir.ArrayAttr(operation.attributes["iterator_types"])]
     rank = len(iterators)
     try:
@@ -134,15 +175,13 @@ def _role_of_generic(operation: ir.Operation) -> Role:
         return Role.OPAQUE  # data-dependent addresses, control flow
     if not structure.reduced:
         return _role_of_parallel(operation, structure, body)
-    projected = all(_is_projection(map_) for map_ in structure.maps)
     if structure.inputs >= 2 and _is_multiply_add(body, structure.inputs):
-        if projected:
-            shared = _dims(structure.maps[0]) & _dims(structure.maps[1])
-            return Role.CONTRACTION if structure.reduced <= shared else Role.REDUCTION
+        if structure.projected:
+            return Role.CONTRACTION if structure.reduced <= structure.shared else Role.REDUCTION
         return Role.CONVOLUTION
-    if projected and _is_block_product(body):
+    if structure.projected and _is_block_product(body):
         return Role.CONTRACTION
-    return Role.REDUCTION if projected else Role.WINDOW
+    return Role.REDUCTION if structure.projected else Role.WINDOW
 
 
 def _is_block_product(body: Sequence[ir.Operation]) -> bool:

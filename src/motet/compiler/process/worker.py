@@ -133,6 +133,7 @@ def _loaded(job: Job) -> Generator[Program]:
     from motet.compiler.frontends import load_source
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import STRICT_TOKENS, UNCHECKED
+    from motet.compiler.kernels.roles import structures_kept
     from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
     from motet.compiler.passes.fuse.narrow_products import PRECISION
 
@@ -142,7 +143,7 @@ def _loaded(job: Job) -> Generator[Program]:
     context = program.module.context
     context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # for the attributes named motet.…
-    with context, ir.Location.unknown():
+    with context, ir.Location.unknown(), structures_kept():
         if job.separate_siblings:
             program.module.operation.attributes[SEPARATE_SIBLINGS] = ir.UnitAttr.get()
         if job.strict_tokens:
