@@ -39,7 +39,14 @@ from motet.compiler.ir.source_names import keep_operators
 if TYPE_CHECKING:
     import onnx
 
-TO_TORCH = "torch-onnx-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
+# The wheel's torch-onnx-to-torch-backend-pipeline. To refine shapes, it inlines and folds a program for each operation:
+# most of its time, and without effect where all shapes are known.
+_DECOMPOSE = "torch-decompose-complex-ops{legal-ops=aten.flatten.using_ints,aten.unflatten.int},canonicalize"
+_REFINE = "torch-shape-refinement-pipeline"
+_FROM_ONNX = f"func.func(convert-torch-onnx-to-torch,{_DECOMPOSE})"
+_KNOWN = "func.func(torch-scalarize-shapes)"
+_UNKNOWN = f"{_REFINE},{_KNOWN},{_REFINE}"
+_TO_BACKEND = f"torch-refine-public-return,func.func(canonicalize,{_DECOMPOSE})"
 PARAMETER_BYTES = 4 << 10
 PARAMETER_DTYPES = frozenset({
     "float16", "bfloat16", "float32", "float64", "int8", "uint8",
@@ -126,7 +133,8 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_products(module)
         settle_suppressions(module)
         exact_equality(module)
-        run_pipeline(module, TO_TORCH)
+        run_pipeline(module, _FROM_ONNX)
+        run_pipeline(module, f"{_KNOWN if shapes_known(module) else _UNKNOWN},{_TO_BACKEND}")
         settle_integers(module)
         settle_views(module)
         settle_grouped_convolutions(module)
@@ -138,6 +146,26 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     except ir.MLIRError as error:
         raise explain(model, error) from error
     return Lowered(module, parameters)
+
+
+def shapes_known(module: ir.Module) -> bool:
+    """Whether the types of all results in `module`, in the dialect `torch`, give extents and element types, outside
+    loops and branches."""
+    kinds: set[ir.Type] = set()
+    nested: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if len(op.operation.regions) and op.operation.name not in ("builtin.module", "func.func"):
+            nested.append(op.operation)
+        kinds.update(result.type for result in op.operation.results)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    tensors = [text for kind in kinds if (text := str(kind)).startswith(("!torch.vtensor", "!torch.tensor"))]
+    return not nested and all(map(_STATIC.match, tensors))
+
+
+_STATIC = re.compile(r"!torch\.vtensor<\[[\d,]*\],(?!unk)")
 
 
 def _require_ranks(graph: onnx.GraphProto) -> None:
