@@ -36,7 +36,7 @@ from motet.compiler.placement.signatures import complete
 from motet.compiler.scheduling.checker import check_manifest
 from motet.compiler.scheduling.requirements import requirements
 from motet.compiler.scheduling.schedule import ParameterStore
-from motet.compiler.scheduling.signatures import function_shapes, read_signature
+from motet.compiler.scheduling.signatures import read_signature
 from motet.compiler.sharding.shard import Shard
 from motet.compiler.targets.family import Target
 from motet.compiler.tuning.candidates import Candidates
@@ -156,10 +156,10 @@ def build_partitioned(
 
 
 def _signatures(functions: Sequence[ir.Operation], partitioned: Partitioned) -> list[Signature]:
-    constraints, kernels = partitioned.program.constraints, partitioned.kernels.functions
+    constraints, kernels = partitioned.program.constraints, partitioned.kernels
     try:
         return [
-            read_signature(each, function_shapes(each, kernels), constraints.get(symbol_name(each), ()))
+            read_signature(each, kernels.shapes_of(each), constraints.get(symbol_name(each), ()))
             for each in functions
         ]
     except Unreadable as reason:

@@ -5,24 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.layout import callee
 from motet.compiler.kernels.reader.extents import ExtentPlace
-from motet.compiler.scheduling.signatures import function_shapes
+from motet.compiler.scheduling.shapes import Shapes
 from motet.errors import CompileError
 
 
 def equal_extents(
-    functions: Sequence[ir.Operation], kernels: Mapping[str, ir.Operation]
+    functions: Sequence[ir.Operation], shapes_of: Callable[[ir.Operation], Shapes]
 ) -> dict[str, list[list[ExtentPlace]]]:
-    """For each of `kernels` the groups of dynamic extents, of which the first is an argument's, that are the same
-    expression in each call from `functions`."""
+    """For each kernel the groups of dynamic extents, of which the first is an argument's, that are the same expression
+    in each call from `functions`, whose extents `shapes_of` gives."""
     seen: dict[str, list[dict[ExtentPlace, str]]] = {}
     for function in functions:
         try:
-            shapes = function_shapes(function, kernels)
+            shapes = shapes_of(function)
         except CompileError:
             return {}  # extents that depend on data, which is reported where they are needed
         for entry in function.regions[0].blocks[0].operations:

@@ -21,6 +21,8 @@ from motet.compiler.kernels.reader.written_schedules import refuse_lost
 from motet.compiler.kernels.recurrence import Recurrence
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.running import run_named
+from motet.compiler.scheduling.shapes import Shapes
+from motet.compiler.scheduling.signatures import function_shapes
 from motet.compiler.targets.family import Target
 
 
@@ -31,6 +33,15 @@ class Kernels:
     functions: dict[str, ir.Operation]
     readable: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     reasons: dict[str, str] = field(default_factory=dict[str, str])  # why the others could not be read
+    shapes: dict[str, Shapes] = field(default_factory=dict[str, Shapes])  # of public functions, see `shapes_of`
+
+    def shapes_of(self, function: ir.Operation) -> Shapes:
+        """The extents of every value of a public function that calls the kernels; read once. Raises CompileError for
+        those that depend on data."""
+        name = symbol_name(function)
+        if name not in self.shapes:
+            self.shapes[name] = function_shapes(function, self.functions)
+        return self.shapes[name]
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,8 @@ def read_kernels(program: Program) -> Kernels:
         entry.operation for entry in program.module.body.operations
         if entry.operation.name == "func.func" and KIND not in entry.operation.attributes
     ]
-    kernels, equal = Kernels(functions), equal_extents(public, functions)
+    kernels = Kernels(functions)
+    equal = equal_extents(public, kernels.shapes_of)
     for name, function in functions.items():
         if LAUNCH in function.attributes:
             kernels.reasons[name] = "a launch as it was written"

@@ -27,7 +27,6 @@ from motet.compiler.scheduling.arrangement import ArrangeOptions
 from motet.compiler.scheduling.concurrency import FILLING
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, schedule_function
-from motet.compiler.scheduling.signatures import function_shapes
 from motet.compiler.targets.families import families
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
@@ -71,7 +70,7 @@ def build_variant(
     backend = backend_of(target, options.choice)
     drafted = compile_kernels(functions, kernels, backend)
     begun = backend.begin(drafted, jobs)
-    shapes = {symbol_name(function): (function, function_shapes(function, kernels.functions)) for function in functions}
+    shapes = {symbol_name(function): (function, kernels.shapes_of(function)) for function in functions}
 
     def scheduled(compiled: Mapping[str, Compiled]) -> dict[str, Schedule]:
         return {

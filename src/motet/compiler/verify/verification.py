@@ -15,7 +15,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import Program
 from motet.compiler.job import VerifyReport
-from motet.compiler.scheduling.signatures import function_shapes, read_signature
+from motet.compiler.scheduling.signatures import read_signature
 from motet.compiler.targets.family import Target
 from motet.compiler.verify.oracle import run_oracle
 from motet.errors import CallError
@@ -102,7 +102,7 @@ def _signature(program: Program, function: str) -> Signature:
     kernels = partition(program)
     for candidate in public_functions(program.module):
         if symbol_name(candidate) == function:
-            return read_signature(candidate, function_shapes(candidate, kernels.functions))
+            return read_signature(candidate, kernels.shapes_of(candidate))
     known = ", ".join(symbol_name(f) for f in public_functions(program.module))
     raise CallError(f"no function {function}; there are: {known}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from motet.compiler.build.equal_extents import equal_extents
+from motet.compiler.build.partitioning import Kernels
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.kernels.reader.extents import read_composed
@@ -47,7 +48,7 @@ def groups(second: str) -> dict[str, list[list[tuple[int, int, bool]]]]:
     with ir.Context():
         module = ir.Module.parse(SOURCE.replace("SECOND", second))
         main, *kernels = (entry.operation for entry in module.body.operations)
-        found = equal_extents([main], {symbol_name(kernel): kernel for kernel in kernels})
+        found = equal_extents([main], Kernels({symbol_name(kernel): kernel for kernel in kernels}).shapes_of)
         symbols = read_composed(kernels[1], found["like"]).symbols
         assert len(symbols) == 2 or second == "%z", symbols
         return {name: [[(p.number, p.axis, p.is_result) for p in group] for group in each]
