@@ -67,6 +67,8 @@ def _bytes(entry: Compiled) -> list[Expr]:
 
 def _equalities(entry: Compiled, function: ir.Operation) -> list[list[Expr]]:
     """Pairs of a kernel's sizes that must be equal: those of common loops, and its results' extents."""
+    if not entry.extents:
+        return []  # all are numbers, which MLIR has compared
     shapes = Shapes(function)
     try:
         results = shapes.results_of(function)
