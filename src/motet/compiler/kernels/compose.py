@@ -118,7 +118,8 @@ def _is_contraction(stage: Stage) -> bool:
 
 
 def _merge(stage: Stage, reader: Stage, access: Access) -> Stage:
-    moved = [replace(a, map=compose_maps(a.map, access.map)) for a in stage.inputs]
+    whole = access.map == identity_map(len(access.map))
+    moved = [a if whole else replace(a, map=compose_maps(a.map, access.map)) for a in stage.inputs]
     inputs = [a for a in reader.inputs if a != access]
     for a in moved:
         if a not in inputs:
