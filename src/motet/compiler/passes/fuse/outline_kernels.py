@@ -92,14 +92,15 @@ class _KernelOutliner:
         self.launches: dict[tuple[str, ...], str] = {}
 
     def run(self) -> None:
-        for cut in [self._cut(group) for group in _in_order(self.grouping)]:
+        numbers = {group: number for number, group in enumerate(self.grouping.groups)}
+        for cut in [self._cut(group, numbers[group]) for group in _in_order(self.grouping)]:
             self._outline(cut)
         for operand in self.terminator.operands:
             self._settle(operand)
         self._drop_launches()
         self._drop_dead()
 
-    def _cut(self, group: Group) -> _Cut:
+    def _cut(self, group: Group, number: int) -> _Cut:
         members = set(group.operations)
         arguments: list[ir.Value] = []
         operations = self._with_copies(group, members, arguments)
@@ -110,7 +111,7 @@ class _KernelOutliner:
                 for use in result.uses
             )
         ]
-        name = f"{self.name}_kernel_{self.grouping.groups.index(group)}"
+        name = f"{self.name}_kernel_{number}"
         launch: tuple[str, ...] = ()
         if len(operations) == 1 and operations[0].name == "func.call":
             places = [str(arguments.index(operand)) for operand in operations[0].operands]
@@ -262,15 +263,15 @@ class _KernelOutliner:
         kernel.attributes["arg_attrs"] = ir.ArrayAttr.get(dictionaries)
 
     def _drop_dead(self) -> None:
-        """Erases operations that kernels replaced; erasing a reader may make its operands dead."""
-        dead = True
-        while dead:
-            dead = [
-                o.operation for o in list(self.block.operations)[:-1]
-                if o.operation.name != "func.call" and not any(True for r in o.operation.results for _ in r.uses)
-            ]
-            for operation in dead:
-                operation.erase()
+        """Erases operations that kernels replaced, readers first; those that were settled may follow their readers."""
+        changed = True
+        while changed:
+            changed = False
+            for entry in reversed(list(self.block.operations)[:-1]):
+                operation = entry.operation
+                if operation.name != "func.call" and not any(True for r in operation.results for _ in r.uses):
+                    operation.erase()
+                    changed = True
 
 
 def _one_group(grouping: Grouping, block: ir.Block) -> Grouping:
