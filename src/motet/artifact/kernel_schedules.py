@@ -103,15 +103,17 @@ def encode_schedules(kernels: Sequence[ScheduledKernel]) -> bytes:
     """A file with every kernel of equal key and target once; a kernel with another schedule than an earlier kernel of
     the same key is identified by its names."""
     found: dict[tuple[str, str], ScheduledKernel] = {}
+    names: dict[tuple[str, str], dict[str, None]] = {}  # in order
     for each in kernels:
-        earlier = found.setdefault((each.kernel, each.target), each)
-        if earlier.schedule != each.schedule:
-            own = {(name, each.target): msgspec.structs.replace(each, kernel=name, names=[name]) for name in each.names}
-            found |= own
-        elif earlier is not each:
-            names = list(dict.fromkeys([*earlier.names, *each.names]))
-            found[each.kernel, each.target] = msgspec.structs.replace(earlier, names=names)
-    return msgspec.json.encode(_Content(VERSION, list(found.values())))
+        key = each.kernel, each.target
+        if found.setdefault(key, each).schedule == each.schedule:
+            names.setdefault(key, {}).update(dict.fromkeys(each.names))
+            continue
+        for name in each.names:
+            found[name, each.target] = msgspec.structs.replace(each, kernel=name)
+            names[name, each.target] = {name: None}
+    content = [msgspec.structs.replace(each, names=list(names[key])) for key, each in found.items()]
+    return msgspec.json.encode(_Content(VERSION, content))
 
 
 def parse_schedules(data: bytes | str, where: str) -> list[ScheduledKernel]:
