@@ -51,6 +51,8 @@ MODELS: dict[str, tuple[bytes, str]] = {
     "a rounding": (model("Resize", ["x", "", "c"], held=np.array([1, 2], np.float32), nearest_mode="\0"),
                    "node 'n': operator Resize cannot be read"),
     "element type": (model("Relu", ["x"], kind=99), "input 'x': element type 99; expected one that ONNX has"),
+    "complex operand": (model("HardSigmoid", ["x"], kind=14), "'x' is complex64; expected one of .*, float"),
+    "complex operands": (model("Add", ["x", "x"], kind=15), "'x' is complex128; expected one of .*, float"),
     "negative extent": (model("Relu", ["x"], shape=(2, -(2**63))), "input 'x': extents .* expected none below 0"),
     "enormous extents": (model("Relu", ["x"], shape=(2**40, 2**40)), "input 'x': extents .* and at most"),
     "operator set 0": (model("Relu", ["x"], opset=0), "operator set 0 of domain 'ai.onnx' does not exist"),

@@ -34,6 +34,7 @@ _BETWEEN = ("Flatten", "OneHot")  # whose axis may be one past those of the oper
 _LONGER = ("Unsqueeze", "ConcatFromSequence", "SequenceInsert", "SplitToSequence")  # whose axes are those of the result
 # What rules raise of operands and attributes that ONNX's definition of an operator excludes.
 UNREADABLE = (ArithmeticError, IndexError, KeyError, TypeError, ValueError)
+_COMPLEX = {14: "complex64", 15: "complex128"}  # at which the wheel dies where ONNX has no such operands
 _MANY = 1 << 30  # of operands and results: any number
 
 
@@ -234,6 +235,8 @@ class _Rules:
         bound: dict[str, tuple[int, str]] = {}
         for formal, name in _paired(schema.inputs, node.input):
             kind = types.get(name, 0)
+            if kind in _COMPLEX and f"tensor({(of := _COMPLEX[kind])})" not in formal.types:
+                raise self._wrong(node, f"{name!r} is {of}; expected one of {', '.join(_elements(formal))}")
             if not kind or (formal.option == schema.FormalParameterOption.Variadic and not formal.is_homogeneous):
                 continue
             first, other = bound.setdefault(formal.type_str, (kind, name))
@@ -283,6 +286,11 @@ class _Rules:
 def _type_name(onnx_: Any, item: onnx.AttributeProto) -> str:
     kinds = onnx_.AttributeProto.AttributeType
     return kinds.Name(item.type) if item.type in kinds.values() else str(item.type)
+
+
+def _elements(formal: onnx.defs.OpSchema.FormalParameter) -> list[str]:
+    """The element types that a parameter of a schema may have."""
+    return sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in formal.types if kind.startswith("tensor("))
 
 
 def _paired(
