@@ -166,7 +166,8 @@ def test_an_emulator_killed_in_a_call_without_a_fallback_fails_the_call_alone() 
 # -- a model, split --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["resnet18_small", pytest.param("resnet18", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18_small", "resnet18"])
 def test_resnet_18_split_over_host_and_accelerator_agrees_with_the_oracle(name: str) -> None:
     model = models.MODELS[name]()
     data = model.SerializeToString()

@@ -205,6 +205,7 @@ def test_products_in_sub_groups_of_32(m: int, n: int, k: int) -> None:
     np.testing.assert_allclose(ran(artifact, a, b), a.astype("f8") @ b.astype("f8"), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_attention_in_sub_groups_of_32() -> None:
     form = Form(batch=1, heads=2, queries=33, keys=70, depth=32, width=32, dtype="f16", scale=0.125)
     inputs = random(13, *attention_texts.shapes(form), dtype="f2")
@@ -212,6 +213,7 @@ def test_attention_in_sub_groups_of_32() -> None:
     np.testing.assert_allclose(found, attention_texts.expected(form, inputs), rtol=1e-2, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_matrix_engine_keeps_sub_groups_of_16() -> None:
     ((launch, _),) = launches(compiled(product(64, 64, 64, "f16"), "intel{device=pvc,subgroup=32}"), "pvc")
     assert launch.sub_group == 16 and launch.native is not None and launch.native.matrix_engine
@@ -219,6 +221,7 @@ def test_a_matrix_engine_keeps_sub_groups_of_16() -> None:
     assert launch.sub_group == read_kernel(code, launch.entry).sub_group == 32
 
 
+@pytest.mark.slow
 def test_sub_groups_of_32_are_taken_where_they_spill_less() -> None:
     text = convolution((2, 3, 30, 31), 24, 7, 2, 3, "f32")
     wide, narrow = (compiled(text, f"intel{{device=tgllp{mode}}}") for mode in ("", ",subgroup=16"))

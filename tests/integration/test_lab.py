@@ -110,6 +110,7 @@ def test_a_microcontroller_is_measured_by_its_instructions(tmp_path: Path):
     assert re.search(r"computing .* \d+% of the peak\n", found)
 
 
+@pytest.mark.slow
 @needs("mps3-an547")
 def test_a_microcontroller_is_measured_by_its_clock(tmp_path: Path):
     found = motet("lab", "evaluate", "matmul:6x8x5", "--device", "embedded:qemu?machine=mps3-an547", "--repeat", "1",

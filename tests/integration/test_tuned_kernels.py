@@ -110,6 +110,7 @@ def descriptions(artifact: Artifact) -> list[dict[str, Any]]:
     return [json.loads(bytes(artifact.member(name))) for name in names]
 
 
+@pytest.mark.slow
 def test_a_library_is_offered_and_taken_where_it_was_measured_or_asked_for(motet: Run, program: Path) -> None:
     several = compile_with(motet, program, "several.motet", "tune=candidates")
     (kernel,) = read_index(several)

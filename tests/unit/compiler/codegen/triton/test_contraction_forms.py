@@ -113,6 +113,7 @@ def test_few_vectors_agree_with_numpy(m: int, n: int, k: int, right: str, form: 
     np.testing.assert_allclose(got, multiply(x, y if right == "k, j" else y.T, bias), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_vectors_keep_nan_and_infinity() -> None:
     made = generate(product(1, 2048, 96, "f32", "f32", right="j, k"))
     x, y, bias = random(1, 96), random(2048, 96, seed=1), np.zeros(2048, "f4")
