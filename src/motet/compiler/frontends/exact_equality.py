@@ -9,8 +9,9 @@ one during its pipelines, so every equality is rewritten. It folds no other comp
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 
 

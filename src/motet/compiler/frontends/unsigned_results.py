@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 
 

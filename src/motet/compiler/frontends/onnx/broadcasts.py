@@ -25,9 +25,10 @@ from motet.compiler.frontends.onnx.places import (
     i64,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.frontends.onnx.writing import REQUIRE
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 

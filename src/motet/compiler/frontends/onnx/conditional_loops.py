@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.frontends.onnx.places import EQUAL, assert_that, compare
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
-from motet.compiler.frontends.torch.pointwise import builtin
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, extent_of

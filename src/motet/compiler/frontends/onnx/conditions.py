@@ -11,8 +11,9 @@ elements of tensors is checked in every call.
 from __future__ import annotations
 
 from motet.compiler.frontends.onnx.places import ABOVE, EQUAL, compare, on_indices
-from motet.compiler.frontends.onnx.tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.sizes import constant_index, extent_of
 
 _COMPARING = {"Equal": EQUAL, "Greater": ABOVE}

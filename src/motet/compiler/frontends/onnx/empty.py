@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.source_names import names_of
 

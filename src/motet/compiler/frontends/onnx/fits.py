@@ -19,8 +19,9 @@ from motet.compiler.frontends.onnx.places import (
     numbers,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
 
 _NUMBER = "torch.onnx.num_outputs"

@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.frontends.onnx.short_casts import is_short_cast, short_cast
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 
 _DEFERRED = "motet."  # before the name of an operator

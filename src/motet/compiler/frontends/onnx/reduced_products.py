@@ -17,9 +17,10 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.places import NodeOperands, OperandAxis, builtin, numbers
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.tensors import create, kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 
 if TYPE_CHECKING:
     import onnx

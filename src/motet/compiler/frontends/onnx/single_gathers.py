@@ -20,8 +20,9 @@ from motet.compiler.frontends.onnx.places import (
     i64,
     numbers,
 )
-from motet.compiler.frontends.onnx.tensors import TorchKind, create, kind_of
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 
 _LESS = 2  # a predicate of arith.cmpi
 

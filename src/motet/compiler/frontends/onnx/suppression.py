@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations, replace_all
 from motet.compiler.frontends.torch.operands import operators
-from motet.compiler.frontends.torch.pointwise import GREATER, Floats, both, builtin, clamped, replace_all
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import GREATER, Floats, both, clamped
 
 OPERATOR = "SuppressBoxes"
 _AT_ONCE = 64  # kept boxes that are compared before the next look whether one of them overlaps

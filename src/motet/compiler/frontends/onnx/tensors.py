@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.current import DYNAMIC, create
 
-DYNAMIC = ir.ShapedType.get_dynamic_size()
 _TENSOR = re.compile(r"!torch\.vtensor<\[([\d?,]*)\],(\w+)>")
 
 
@@ -53,9 +53,28 @@ def know_operations(module: ir.Module) -> None:
     run_pipeline(ir.Module.parse("module {}", module.context), "func.func(convert-torch-to-linalg)")
 
 
-def create(
-    name: str, kind: ir.Type, operands: Sequence[ir.Value], attributes: dict[str, ir.Attribute] | None = None,
-    at: ir.InsertionPoint | None = None,
-) -> ir.Value:
-    """The result of a new operation, at `at` or the current insertion point."""
-    return ir.Operation.create(name, results=[kind], operands=operands, attributes=attributes or {}, ip=at).results[0]
+def builtin(value: ir.Value) -> ir.Value:
+    """A tensor of the dialect `torch` as one of MLIR. Raises ValueError if its rank is unknown."""
+    kind = kind_of(value)
+    if kind is None:
+        raise ValueError("expected a tensor of known rank")
+    return create("torch_c.to_builtin_tensor", kind.builtin, [value])
+
+
+def replace(operation: ir.Operation, value: ir.Value) -> None:
+    """Replaces an operator of the dialect `torch` by a tensor of MLIR."""
+    kind = operation.results[0].type
+    operation.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", kind, [value]))
+    operation.erase()
+
+
+def is_used(result: ir.Value) -> bool:
+    return next(iter(result.uses), None) is not None
+
+
+def replace_all(operation: ir.Operation, values: Sequence[ir.Value | None]) -> None:
+    """Replaces an operator of several results; None for those without a use."""
+    for result, value in zip(operation.results, values, strict=True):
+        if value is not None:
+            result.replace_all_uses_with(create("torch_c.from_builtin_tensor", result.type, [value]))
+    operation.erase()

@@ -11,8 +11,8 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
-from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import as_index, constant_index, element_at
 

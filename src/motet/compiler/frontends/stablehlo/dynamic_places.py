@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create
 from motet.compiler.frontends.stablehlo.dynamic import number_of
 from motet.compiler.frontends.stablehlo.writing import dimensions
-from motet.compiler.frontends.torch.pointwise import WindowRead, clamped, pointwise, size_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
+from motet.compiler.operators.pointwise import WindowRead, clamped, pointwise, size_of
 
 
 def write_dynamic_places(module: ir.Module) -> None:

@@ -16,14 +16,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create
 from motet.compiler.frontends.stablehlo.dynamic import Extent, numbers_of
 from motet.compiler.frontends.stablehlo.writing import is_static
-from motet.compiler.frontends.torch.pointwise import Read, WindowRead, merged, pointwise, split
 from motet.compiler.ir._mlir import func, ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.loops import copy_body
 from motet.compiler.ir.sizes import constant_index, element_at, extent_of, on_indices
+from motet.compiler.operators.pointwise import Read, WindowRead, merged, pointwise, split
 from motet.errors import CompileError
 
 _REDUCED = "stablehlo.dynamic_reduce_window"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from motet.compiler.frontends.crop_pads import CropPads
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.frontends.read_shardy import read_shardy
 from motet.compiler.frontends.stablehlo.collectives import read_collectives
 from motet.compiler.frontends.stablehlo.complex import split_complex_bits, split_complex_constants
@@ -24,6 +23,7 @@ from motet.compiler.frontends.stablehlo.scatters import fill_bodies, flatten_sca
 from motet.compiler.frontends.stablehlo.sorts import order_sorts
 from motet.compiler.frontends.stablehlo.windows import select_then_scatter
 from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.program import OF_EXTENTS, Program, show_unsigned, unsigned

@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, know_operations, replace
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import WindowRead, builtin, merged, pointwise, replace
 from motet.compiler.ir._mlir import ir
+from motet.compiler.operators.pointwise import WindowRead, merged, pointwise
 
 
 def lower_blocks(module: ir.Module) -> None:

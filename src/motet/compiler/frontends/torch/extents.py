@@ -7,8 +7,9 @@ This applies to every axis except the indexed one. The lowering assumes it witho
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import kind_of, know_operations
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import OF_EXTENTS
 from motet.compiler.ir.sizes import constant_index, extent_of

@@ -14,23 +14,22 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import create, know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, know_operations, replace
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import (
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
+from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import (
     EQUAL,
     Floats,
     both,
-    builtin,
     floats_for,
     merged,
     merged_type,
     pointwise,
-    replace,
     size_of,
     split,
 )
-from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.sizes import constant_index
 
 _OPERATORS = ("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
 _LINEAR, _NEAREST, _CUBIC = range(3)

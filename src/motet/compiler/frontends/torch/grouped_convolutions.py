@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, TorchKind, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
 from motet.compiler.frontends.torch.pads import constant_numbers
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index, extent_of
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from motet.compiler.frontends.onnx.tensors import create, know_operations
+from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.frontends.torch.operands import operator_name
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index
 

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create
+from motet.compiler.frontends.onnx.tensors import builtin, is_used
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import (
-    Floats,
-    builtin,
-    clamped,
-    floats_for,
-    is_used,
-    pointwise,
-    size_of,
-)
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import Floats, clamped, floats_for, pointwise, size_of
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.frontends.onnx.tensors import create
-from motet.compiler.frontends.torch.pointwise import (
-    GREATER,
-    clamped,
-    is_used,
-    replace_all,
-    size_of,
-)
+from motet.compiler.frontends.onnx.tensors import is_used, replace_all
 from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
+from motet.compiler.operators.pointwise import GREATER, clamped, size_of
 
 _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
 

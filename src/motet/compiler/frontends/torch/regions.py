@@ -14,23 +14,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import kind_of, know_operations, replace_all
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import (
-    AT_LEAST,
-    AT_MOST,
-    EQUAL,
-    Floats,
-    both,
-    clamped,
-    replace_all,
-    size_of,
-)
 from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.frontends.torch.region_pools import lower_pool
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import AT_LEAST, AT_MOST, EQUAL, Floats, both, clamped, size_of
 
 _ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"
 _POOL, _SPLIT_POOL = "torch.torchvision.roi_pool", "torch.torchvision.ps_roi_pool"

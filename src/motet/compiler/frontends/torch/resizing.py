@@ -18,22 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations, replace
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import (
-    EQUAL,
-    Floats,
-    Read,
-    builtin,
-    floats_for,
-    known_extent,
-    pointwise,
-    replace,
-    size_of,
-    table,
-)
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import EQUAL, Floats, Read, floats_for, known_extent, pointwise, size_of, table
 
 _OPERATOR = "torch.motet.resize"
 _CUBIC, _CUBIC_ANTIALIASED = -0.75, -0.5

@@ -13,22 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations, replace
 from motet.compiler.frontends.torch import operands
-from motet.compiler.frontends.torch.pointwise import (
-    AT_LEAST,
-    GREATER,
-    Read,
-    both,
-    builtin,
-    clamped,
-    pointwise,
-    replace,
-    size_of,
-)
 from motet.compiler.ir._mlir import arith, ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.pointwise import AT_LEAST, GREATER, Read, both, clamped, pointwise, size_of
 
 _STEPS = 40  # for sequences whose extent a call decides
 _COMPARED = {

@@ -15,8 +15,9 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import kind_of, know_operations
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.passes.normalise.reassociation import Monomial, match_groups
 

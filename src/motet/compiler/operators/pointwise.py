@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC, create, kind_of
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index, extent_of
 
 EQUAL, GREATER, AT_LEAST, LESS, AT_MOST, UNORDERED = 1, 2, 3, 4, 5, 14  # predicates of arith.cmpf
@@ -164,14 +164,6 @@ def floats_for(kind: ir.Type) -> Floats:
     return Floats(kind if isinstance(kind, ir.F64Type) else ir.F32Type.get())
 
 
-def builtin(value: ir.Value) -> ir.Value:
-    """A tensor of the dialect `torch` as one of MLIR. Raises ValueError if its rank is unknown."""
-    kind = kind_of(value)
-    if kind is None:
-        raise ValueError("expected a tensor of known rank")
-    return create("torch_c.to_builtin_tensor", kind.builtin, [value])
-
-
 def size_of(tensor: ir.Value, axis: int) -> ir.Value:
     """The extent of a tensor of MLIR, as an index."""
     extent = ir.RankedTensorType(tensor.type).shape[axis]
@@ -254,25 +246,6 @@ def _groups(rank: int, first: int, count: int) -> ir.Attribute:
     groups = [[axis] for axis in range(first)] + [list(range(first, first + count))]
     groups += [[axis] for axis in range(first + count, rank)]
     return ir.ArrayAttr.get([ir.ArrayAttr.get([_i64(axis) for axis in group]) for group in groups])
-
-
-def replace(operation: ir.Operation, value: ir.Value) -> None:
-    """Replaces an operator of the dialect `torch` by a tensor of MLIR."""
-    kind = operation.results[0].type
-    operation.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", kind, [value]))
-    operation.erase()
-
-
-def is_used(result: ir.Value) -> bool:
-    return next(iter(result.uses), None) is not None
-
-
-def replace_all(operation: ir.Operation, values: Sequence[ir.Value | None]) -> None:
-    """Replaces an operator of several results; None for those without a use."""
-    for result, value in zip(operation.results, values, strict=True):
-        if value is not None:
-            result.replace_all_uses_with(create("torch_c.from_builtin_tensor", result.type, [value]))
-    operation.erase()
 
 
 def _i64(value: int) -> ir.Attribute:

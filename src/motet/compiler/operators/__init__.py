@@ -1,0 +1,1 @@
+"""What operators are, on tensors of MLIR with known or dynamic extents; front ends read formats into them."""
