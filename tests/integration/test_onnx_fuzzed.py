@@ -176,12 +176,16 @@ def test_more_than_there_are_is_refused_though_only_the_shape_is_asked_for() -> 
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_a_scale_of_dynamic_extents_is_refused_whether_a_call_gives_it_or_not(*, given: bool) -> None:
+def test_a_scale_of_dynamic_extents_is_that_of_the_model_or_of_the_call(*, given: bool) -> None:
     node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")
     scales, inputs = np.array([1, 1, 2], np.float32), [("x", F32, [1, 1, "n"])]
-    with pytest.raises(CompileError, match=r"Resize with mode nearest .* is supported where the extents"):
-        _compiled([node], [*inputs, ("scales", F32, [3])] if given else inputs, [("y", F32, None)],
-                  {} if given else {"scales": scales})
+    session = _compiled([node], [*inputs, ("scales", F32, [3])] if given else inputs, [("y", F32, None)],
+                        {} if given else {"scales": scales})  # fmt: skip
+    for count in (1, 5):
+        x = np.arange(count, dtype=np.float32).reshape(1, 1, count)
+        np.testing.assert_array_equal(session(x, scales) if given else session(x), x.repeat(2, 2))
+    if given:
+        np.testing.assert_array_equal(session(x, np.array([1, 3, 0.5], np.float32)), x[:, :, 0:3:2].repeat(3, 1))
 
 
 def test_reductions_along_one_element_have_a_lowering_for_every_type() -> None:

@@ -153,9 +153,8 @@ def test_the_page_lists_the_operators_without_a_lowering() -> None:
 
 def test_form_without_lowering_gives_the_reason() -> None:
     x = parameter(-1, 3, 4, 4)
-    node = ops.interpolate(x, c([7, 7]), "linear", "sizes", coordinate_transformation_mode="tf_half_pixel_for_nn",
-                           axes=c([2, 3]))
-    assert "coordinate_transformation_mode=tf_half_pixel_for_nn; expected half_pixel" in str(supported(node))
+    node = ops.interpolate(x, c([7, 7]), "bilinear_pillow", "sizes", axes=c([2, 3]))
+    assert "mode=bilinear_pillow; expected nearest" in str(supported(node))
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear_onnx"])

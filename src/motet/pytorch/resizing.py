@@ -1,10 +1,10 @@
 """Keeps resizing (torch.nn.functional.interpolate) whole through torch.export and torch.compile.
 
     aten.upsample_bilinear2d.vec(x, size, aligned, scales)   →   motet.resize(x, size, scales, "linear", aligned, False)
-    aten.upsample_nearest2d.vec(x, None, [2, 2])             →   elements repeated, by views
 
 PyTorch decomposes these operators to many gathers and products. The compiler lowers motet.resize to one sum for each
-axis (`compiler/frontends/torch/resizing.py`). Operators with gradients and of integers are decomposed as PyTorch does.
+axis, or to repeated elements (`compiler/operators/resize.py`). Operators with gradients and of integers are decomposed
+as PyTorch does.
 """
 
 # torch need not be installed, and much of it has no types.
@@ -81,23 +81,8 @@ def _resized(packet: Any, mode: str, x: Any, size: Any, scales: Any, aligned: Se
     if antialias and whole and 1 in counts:
         return None  # the filter has no width there
     factors = [0.0 if scale is None else float(scale) for scale in scales or [None] * len(spatial)]
-    if is_static and mode.startswith("nearest") and (found := _repeated(x, spatial, counts, factors)) is not None:
-        return found
     given = list(counts) if is_static or size is not None else None
     return _operator()(x, given, factors, mode, whole, antialias)
-
-
-def _repeated(x: Any, spatial: Sequence[int], size: Sequence[int], factors: Sequence[float]) -> Any:
-    """`x` with its elements repeated; None if one axis does not grow by a whole factor."""
-    times = [count // extent for extent, count in zip(spatial, size, strict=True)]
-    for each in zip(spatial, size, factors, times, strict=True):
-        extent, count, factor, time = each
-        if count != extent * time or factor not in (0, time):
-            return None
-    batch, channels = x.shape[:2]
-    apart = [number for extent in spatial for number in (extent, 1)]
-    wide = [number for extent, time in zip(spatial, times, strict=True) for number in (extent, time)]
-    return x.reshape(batch, channels, *apart).expand(batch, channels, *wide).reshape(batch, channels, *size)
 
 
 # -- the operator that stands for resizing -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
 from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.resize import defer_resizes, settle_resizes
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
 from motet.compiler.frontends.onnx.simplify import simplify
@@ -130,12 +131,14 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_loops(module)
         settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
         defer_integers(module)
+        defer_resizes(module)
         settle_products(module)
         settle_suppressions(module)
         exact_equality(module)
         run_pipeline(module, _FROM_ONNX)
         run_pipeline(module, f"{_KNOWN if shapes_known(module) else _UNKNOWN},{_TO_BACKEND}")
         settle_integers(module)
+        settle_resizes(module)
         settle_views(module)
         settle_grouped_convolutions(module)
         settle_pads(module)

@@ -1,223 +1,221 @@
-"""Writes forms of Resize that the torch-mlir wheel lacks or lowers wrongly as sums of weighted neighbours.
+"""Lowers Resize and Upsample: reads their attributes and what decides the extents into `compiler/operators/resize.py`.
 
-Axis by axis, each element of the result is a sum over few elements of the input, whose indices and weights follow from
-the extents alone:
+    %y = torch.operator "onnx.Resize"(%x, %none, %scales) {torch.onnx.mode = "linear"}   →   linalg.generic …
 
-    y[…, o, …] = Σₖ x[…, place[k, o], …] · weight[k, o]
-
-Indices and weights follow ONNX's specification of Resize (operator set 19); the footprint of antialiased filters, which
-it leaves open, follows onnx's reference.
+Scales and sizes that a call gives must lead to the extents of the result, where these are known. The operators are
+deferred, as in `integers.py`, until the wheel has converted loops and branches, whose bodies they may be in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.resize_filter import Filter, ResizedAxis
-from motet.compiler.frontends.onnx.resize_given import calculated_type, narrowed, resized_in_call
+from motet.compiler.frontends.onnx.places import EQUAL, assert_that, compare
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
-from motet.errors import CompileError
+from motet.compiler.frontends.onnx.tensors import TorchKind, builtin, kind_of, know_operations, replace
+from motet.compiler.frontends.onnx.writing import ModelFacts, refused
+from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
+from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
+from motet.compiler.operators import arithmetic
+from motet.compiler.operators.arithmetic import Floats
+from motet.compiler.operators.pointwise import size_of
+from motet.compiler.operators.resize import MODES, POSITIONS, ROUNDINGS, Filter, ResizedAxis, resize
 
 if TYPE_CHECKING:
     import onnx
 
-_OWN = ("half_pixel", "asymmetric")  # modes that the wheel lowers correctly for every size and scale
-_KNOWN = (
-    "is supported where the extents of its operand and of its result are known; give its sizes or scales as constants, "
-    "or leave out antialias, keep_aspect_ratio_policy and a region"
-)
-_OWN_BY_SIZES = ("align_corners", "pytorch_half_pixel")
+_NAMES = ("onnx.Resize", "onnx.Upsample")
+_DEFERRED = "torch.motet."
+_CHOICES = {
+    "mode": MODES, "coordinate_transformation_mode": POSITIONS, "nearest_mode": ROUNDINGS,
+    "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
+}  # fmt: skip
 
 
-def _resize(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    legacy = node.op_type == "Upsample" or facts.version < 11
-    given = [*node.input, "", "", ""]
-    scales, sizes = (given[1], "") if legacy else (given[2], given[3])
-    transform = "asymmetric" if legacy else attribute(node, "coordinate_transformation_mode", b"half_pixel").decode()
-    said = Filter(
-        transform, attribute(node, "mode", b"nearest").decode(),
-        "floor" if legacy else attribute(node, "nearest_mode", b"round_prefer_floor").decode(),
-        attribute(node, "cubic_coeff_a", -0.75), bool(attribute(node, "antialias", 0)),
-        bool(attribute(node, "exclude_outside", 0)),
-    )  # fmt: skip
-    if legacy != (node.op_type == "Upsample" and said.mode == "linear"):
-        return None
-    if not legacy and _is_known(node, facts, said, by_sizes=bool(sizes)):
-        return None
-    if (whole := _by_all_sizes(node, facts, said, sizes)) is not None:
-        return whole
-    axes = _axes(node, facts, scales, "" if legacy else given[1], sizes)
-    if axes is None and node.input[0] in facts.types and (made := resized_in_call(node, facts, said)) is not None:
-        return made
-    if axes is None and (made := _by_half_pixel(node, facts, said, sizes)) is not None:
-        return made
-    if axes is None and node.input[0] in facts.types:
-        made = resized_in_call(node, facts, said, dynamic=True)
-        if made is not None:
-            return made
-    if axes is None:
-        raise _refusal(node, facts, said, _KNOWN)
-    return _written(NodeWriter(node, facts), axes, said)
+def check_resize(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises ValueError for an attribute that ONNX does not allow, CompileError for a filter as wide as a call says."""
+    for name, known in _CHOICES.items():
+        if (said := attribute(node, name, b"").decode()) and said not in known:
+            raise ValueError(f"{name}={said}; expected {', '.join(known)}")
+    before, after = (facts.extents(name) or [None] for name in (node.input[0], node.output[0]))
+    scales = facts.model.constants.get(node.input[2]) if len(node.input) > 2 else None
+    if attribute(node, "antialias", 0) and scales is None and None in (*before[2:], *after[2:], *before[:1]):
+        raise refused(node, facts, "with antialias to extents that only a call knows", "known extents or scales")
 
 
-def _by_all_sizes(
-    node: onnx.NodeProto, facts: ModelFacts, said: Filter, sizes: str
-) -> list[onnx.NodeProto] | None:
-    """A Resize of an image with the sizes of all axes, for one with those of both spatial `axes`; None for others, and
-    where the wheel would not lower the result."""
-    if not sizes or list(attribute(node, "axes", [])) not in ([2, 3], [-2, -1]) or facts.rank(node.input[0]) != 4:
-        return None
-    plain = copy(node)
-    del plain.attribute[:]
-    plain.attribute.extend(item for item in node.attribute if item.name != "axes")
-    if not _is_known(plain, facts, said, by_sizes=True):
-        return None
-    w = NodeWriter(node, facts)
-    kept = w.slice(w.add("Shape", node.input[0]), 0, 0, 2)
-    plain.input[3] = w.add("Concat", kept, sizes, axis=0)
-    return [*w.nodes, plain]
+def defer_resizes(module: ir.Module) -> None:
+    """Renames the operators in `module`, in the dialect `torch` with ONNX operators, for `settle_resizes`."""
+    for op in operators(module, *_NAMES):
+        op.attributes["name"] = ir.StringAttr.get(_DEFERRED + operator_name(op), op.context)
 
 
-def _by_half_pixel(
-    node: onnx.NodeProto, facts: ModelFacts, said: Filter, sizes: str
-) -> list[onnx.NodeProto] | None:
-    """A linear Resize with pytorch_half_pixel by sizes, as one with half_pixel; None for others.
-
-    They differ along axes whose result has one element, which is the first of the input: its other elements are removed
-    before. An axis of n elements and s of the result keeps `min(n, 1 + (s - 1) * n)`.
-    """
-    rank = facts.rank(node.input[0])
-    if said.transform != "pytorch_half_pixel" or said.mode != "linear" or not sizes or rank is None:
-        return None
-    half, plain = replace(said, transform="half_pixel"), copy(node)
-    for item in plain.attribute:
-        if item.name == "coordinate_transformation_mode":
-            item.s = half.transform.encode()
-    known = _is_known(plain, facts, half, by_sizes=True)
-    made = [plain] if known else _by_all_sizes(plain, facts, half, sizes)
-    if made is None:
-        return None
-    w = NodeWriter(node, facts)
-    one = w.constant(np.array([1], np.int64), "one")
-    named = w.constant(np.array(attribute(node, "axes", list(range(rank))), np.int64), "axes")
-    extents = w.add("Gather", w.add("Shape", node.input[0]), named, axis=0)
-    rest = w.add("Mul", w.add("Sub", sizes, one), extents)
-    kept = w.add("Min", extents, w.add("Add", rest, one))
-    made[-1].input[0] = w.add("Slice", node.input[0], w.add("Sub", named, named), kept, named)
-    return [*w.nodes, *made]
+def settle_resizes(module: ir.Module) -> None:
+    """Lowers deferred operators in `module`, in the dialect `torch`."""
+    found = operators(module, *(_DEFERRED + name for name in _NAMES))
+    if found:
+        know_operations(module)
+    for op in found:
+        with op.context, op.location, ir.InsertionPoint(op):
+            kind = kind_of(op.results[0])
+            assert kind is not None
+            node = _ResizeNode(op, builtin(op.operands[0]), kind)
+            value = resize(node.source, node.axes(), node.filter, unsigned=kind.unsigned)
+            replace(op, value if value.type == kind.builtin else create("tensor.cast", kind.builtin, [value]))
 
 
-def _refusal(node: onnx.NodeProto, facts: ModelFacts, said: Filter, what: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} with mode {said.mode} and {said.transform} {what}")
+@dataclass(frozen=True)
+class _GivenNumbers:
+    """The numbers of an operand: constants, or a tensor of the call."""
+
+    constants: np.ndarray | None
+    tensor: ir.Value
+
+    @staticmethod
+    def of(value: ir.Value) -> _GivenNumbers:
+        literal = not isinstance(value.owner, ir.Block) and value.owner.operation.name == "torch.vtensor.literal"
+        held = np.array(ir.DenseElementsAttr(value.owner.operation.attributes["value"])) if literal else None
+        return _GivenNumbers(None if held is None else held.reshape(-1), builtin(value))
+
+    def __getitem__(self, place: int) -> float | ir.Value:
+        """One of them: an integer of the call as an index, another number in f64."""
+        if self.constants is not None:
+            return self.constants[place].item()
+        value = element_at(self.tensor, [constant_index(place)])
+        return as_index(value) if isinstance(value.type, ir.IntegerType) else Floats(ir.F64Type.get()).wide(value)
 
 
-def _is_known(node: onnx.NodeProto, facts: ModelFacts, said: Filter, *, by_sizes: bool) -> bool:
-    """Whether the wheel lowers the form correctly."""
-    import onnx
+@dataclass(frozen=True)
+class _ResizeNode:
+    op: ir.Operation
+    source: ir.Value
+    result: TorchKind
 
-    plain = not (said.antialias or said.exclude or attribute(node, "axes", None))
-    wide = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
-    if said.mode != "nearest" and facts.types.get(node.input[0]) not in wide:
-        return False
-    if attribute(node, "keep_aspect_ratio_policy", b"stretch") != b"stretch":
-        return False
-    if facts.rank(node.input[0]) != 4 or not plain or (said.mode == "cubic" and said.cubic != -0.75):
-        return False
-    if said.transform in _OWN:
-        return True
-    shape, result = facts.shapes.get(node.input[0]), facts.shapes.get(node.output[0])
-    if said.mode == "nearest" or not by_sizes or shape is None or result is None:
-        return False
-    shrinks = any(one == 1 != many for one, many in zip(result, shape, strict=True))
-    return said.transform in _OWN_BY_SIZES and not shrinks
+    @cached_property
+    def f(self) -> Floats:
+        return Floats(ir.F64Type.get())
 
+    def text(self, name: str, default: str) -> str:
+        key = f"torch.onnx.{name}"
+        return ir.StringAttr(self.op.attributes[key]).value if key in self.op.attributes else default
 
-def _axes(node: onnx.NodeProto, facts: ModelFacts, scales: str, roi: str, sizes: str) -> list[ResizedAxis] | None:
-    """The axes that change; None if unknown."""
-    before, after = facts.extents(node.input[0]), facts.extents(node.output[0])
-    if before is None or after is None:
-        return None
-    rank = len(before)
-    named = [axis % rank for axis in attribute(node, "axes", list(range(rank)))]
-    factors, parts = facts.model.constants.get(scales), facts.model.constants.get(roi)
-    cropped = attribute(node, "coordinate_transformation_mode", b"") == b"tf_crop_and_resize"
-    if (scales and factors is None) or (cropped and parts is None):
-        return None
-    ratio = _kept_ratio(node, facts, sizes, [before[axis] for axis in named])
-    if ratio is not None and ratio < 0:
-        return None
-    found: list[ResizedAxis] = []
-    for number, axis in enumerate(named):
-        size, count = before[axis], after[axis]
-        factor = ratio if factors is None else float(factors[number])
-        ends = (0.0, 1.0)
-        if cropped and parts is not None:
-            ends = float(parts[number]), float(parts[number + len(named)])
-        if factor == 1 or (factor is None and size is None and count is None and axis < 2):
-            continue  # an unchanged axis, such as the batch
-        if not size or not count:
+    def number(self, name: str, default: float) -> float:
+        key = f"torch.onnx.{name}"
+        if key not in self.op.attributes:
+            return default
+        value = self.op.attributes[key]
+        return ir.IntegerAttr(value).value if isinstance(value, ir.IntegerAttr) else ir.FloatAttr(value).value
+
+    @property
+    def is_legacy(self) -> bool:
+        """Whether it is one of the operator sets up to 10, whose operands are the tensor and the scales."""
+        return len(self.op.operands) == 2
+
+    @cached_property
+    def filter(self) -> Filter:
+        positions, rounding = ("asymmetric", "floor") if self.is_legacy else ("half_pixel", "round_prefer_floor")
+        return Filter(
+            self.text("mode", "nearest"), self.text("coordinate_transformation_mode", positions),
+            self.text("nearest_mode", rounding), self.number("cubic_coeff_a", -0.75),
+            bool(self.number("antialias", 0)), bool(self.number("exclude_outside", 0)),
+            self.number("extrapolation_value", 0.0), single=bool(self.number("single", 0)),
+        )  # fmt: skip
+
+    def operand(self, place: int) -> _GivenNumbers | None:
+        there = len(self.op.operands) > place and not is_none(self.op.operands[place])
+        return _GivenNumbers.of(self.op.operands[place]) if there else None
+
+    def axes(self) -> list[ResizedAxis]:
+        """The axes that change; what a call gives must leave batches and channels as they are."""
+        rank, key = len(self.result.extents), "torch.onnx.axes"
+        given = ir.ArrayAttr(self.op.attributes[key]) if key in self.op.attributes else range(rank)
+        named = [(each if isinstance(each, int) else ir.IntegerAttr(each).value) % rank for each in given]
+        region = None if self.is_legacy else self.operand(1)
+        scales, sizes = (self.operand(1), None) if self.is_legacy else (self.operand(2), self.operand(3))
+        cropped = self.filter.positions == "tf_crop_and_resize" and region is not None
+        ratio = None if sizes is None else self._common_ratio(named, sizes)
+        found: list[ResizedAxis] = []
+        for place, axis in enumerate(named):
+            ends = (region[place], region[place + len(named)]) if cropped and region is not None else (0.0, 1.0)
+            one = self._by_scale(axis, scales[place], cropped) if scales is not None else (
+                self._by_size(axis, 1 if sizes is None else sizes[place], ratio)
+            )
+            if cropped or not self._is_kept(one, rank):
+                found.append(ResizedAxis(axis, one.size, one.count, one.scale, ends))
+        return found
+
+    def _size(self, axis: int) -> int | ir.Value:
+        extent = ir.RankedTensorType(self.source.type).shape[axis]
+        return size_of(self.source, axis) if extent == DYNAMIC else extent
+
+    def _value(self, number: float | ir.Value) -> ir.Value:
+        """In f64."""
+        if isinstance(number, int | float):
+            return self.f.of(number)
+        return self.f.of_index(number) if isinstance(number.type, ir.IndexType) else number
+
+    def _by_scale(self, axis: int, scale: float | ir.Value, cropped: bool) -> ResizedAxis:
+        """Extents are the product in f32, rounded down."""
+        size, count = self._size(axis), self.result.extents[axis]
+        if count != DYNAMIC and (cropped or not isinstance(scale, ir.Value)):
+            return ResizedAxis(axis, size, count, scale)
+        if isinstance(scale, float) and scale.is_integer():
+            counted = on_indices("arith.muli", size_of(self.source, axis), constant_index(int(scale)))
+        else:
+            product = create("arith.truncf", ir.F32Type.get(), [self.f.mul(self._value(size), self._value(scale))])
+            counted = self.f.index(self.f.wide(product))
+        return ResizedAxis(axis, size, self._agreed(axis, counted, "scales"), scale)
+
+    def _by_size(self, axis: int, wanted: float | ir.Value, ratio: float | ir.Value | None) -> ResizedAxis:
+        size = self._size(axis)
+        if ratio is None:
+            given = wanted if isinstance(wanted, ir.Value) else constant_index(int(wanted))
+            return ResizedAxis(axis, size, self._agreed(axis, given, "sizes"))
+        more = self.f.add(self.f.mul(self._value(size), self._value(ratio)), self.f.of(0.5))
+        return ResizedAxis(axis, size, self._agreed(axis, self.f.index(more), "sizes"), ratio)
+
+    def _agreed(self, axis: int, counted: ir.Value, by: str) -> int | ir.Value:
+        """The extent of the result, with which what a call gives must agree."""
+        count = self.result.extents[axis]
+        if count == DYNAMIC:
+            return counted
+        extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.result.extents)
+        assert_that(compare(EQUAL, counted, constant_index(count)), f"{by} must lead to extents {extents}")
+        return count
+
+    def _common_ratio(self, named: Sequence[int], sizes: _GivenNumbers) -> float | ir.Value | None:
+        """The least or largest ratio of all axes; None if each has its own."""
+        policy = self.text("keep_aspect_ratio_policy", "stretch")
+        if policy == "stretch":
             return None
-        if size != count or (factor or 1) != 1 or ends != (0.0, 1.0):
-            found.append(ResizedAxis(axis, size, count, factor or count / size, ends))
-    return found
+        extents = [self._size(axis) for axis in named]
+        if sizes.constants is not None and all(isinstance(extent, int) for extent in extents):
+            ratios = [size / extent for size, extent in zip(sizes.constants.tolist(), extents, strict=True)]
+            return min(ratios) if policy == "not_larger" else max(ratios)
+        chosen = self.f.least if policy == "not_larger" else self.f.most
+        values = [self.f.div(self._value(sizes[k]), self._value(extent)) for k, extent in enumerate(extents)]
+        found = values[0]
+        for value in values[1:]:
+            found = chosen(found, value)
+        return found
 
-
-def _kept_ratio(node: onnx.NodeProto, facts: ModelFacts, sizes: str, before: Sequence[int | None]) -> float | None:
-    """The common scale of all axes; negative if it is unknown."""
-    policy, array = attribute(node, "keep_aspect_ratio_policy", b"stretch"), facts.model.constants.get(sizes)
-    if policy == b"stretch" or not sizes:
-        return None
-    if array is None or not all(before):
-        return -1.0
-    ratios = [int(size) / extent for size, extent in zip(array, before, strict=True) if extent]
-    return min(ratios) if policy == b"not_larger" else max(ratios)
-
-
-def _written(w: NodeWriter, axes: Sequence[ResizedAxis], said: Filter) -> list[onnx.NodeProto]:
-    import onnx
-
-    node, facts = w.node, w.facts
-    value, rank = node.input[0], facts.rank(node.input[0]) or 0
-    wide = facts.types[value] if said.mode == "nearest" else calculated_type(facts, value)
-    kind = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(wide))
-    cast = wide != facts.types[value]
-    value = w.cast(value, wide) if cast else value
-    outside = np.zeros([1] * rank, bool)
-    for one in axes:
-        shape = [1] * rank
-        shape[one.axis] = one.count
-        weights = said.matrix(one)
-        if said.transform == "tf_crop_and_resize":
-            at = said.positions(one)
-            beyond = (at < 0) | (at > one.size - 1)
-            outside = outside | beyond.reshape(shape)
-        if said.mode == "nearest":
-            value = w.add("Gather", value, w.constant(weights.argmax(1), "places"), axis=one.axis)
-            continue
-        terms = [
-            w.add("Mul", w.add("Gather", value, w.constant(places, "places"), axis=one.axis),
-                  w.constant(factors.reshape(shape).astype(kind), "weights"))
-            for places, factors in _terms(weights)
-        ]  # fmt: skip
-        value = terms[0]
-        for term in terms[1:]:
-            value = w.add("Add", value, term)
-    if outside.any():
-        extrapolated = w.constant(np.array(attribute(node, "extrapolation_value", 0.0), kind), "extrapolated")
-        value = w.add("Where", w.constant(outside, "outside"), extrapolated, value)
-    return w.done([narrowed(w, value, wide) if cast else value])
-
-
-def _terms(weights: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The indices and weights of each row's first weighted element, of the second, and so on."""
-    count = int((weights != 0).sum(1).max())
-    places = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
-    return [(places[:, k].copy(), np.take_along_axis(weights, places[:, k : k + 1], 1)[:, 0]) for k in range(count)]
-
-
-RULES: dict[str, Rule] = {"Resize": _resize, "Upsample": _resize}
+    def _is_kept(self, one: ResizedAxis, rank: int) -> bool:
+        """Whether an axis stays as it is; a batch or channels must, where a call decides."""
+        if not isinstance(one.scale, ir.Value) and one.scale is not None:
+            return one.scale == 1
+        if one.is_known:
+            return one.size == one.count
+        if one.axis > 1 or rank < 3 or not (one.size == one.count or isinstance(one.size, ir.Value)):
+            return False
+        same = compare(EQUAL, *(each if isinstance(each, ir.Value) else constant_index(each)
+                                for each in (one.size, one.count)))  # fmt: skip
+        if isinstance(one.scale, ir.Value):
+            same = self.f.compare(arithmetic.EQUAL, one.scale, self.f.of(1))
+        assert_that(same, f"{'sizes' if one.scale is None else 'scales'} must keep the extents of the first two axes")
+        return True

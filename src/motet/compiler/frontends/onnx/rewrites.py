@@ -39,11 +39,11 @@ from motet.compiler.frontends.onnx import (
     random,
     recurrent,
     reductions,
-    resize,
     sampling,
 )
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.resize import check_resize
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_axes, label
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types, refused
@@ -259,6 +259,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
     "LRN": _check_response_norm,
     "Split": _check_split,
+    "Resize": check_resize,
 }  # fmt: skip
 _BEFORE: dict[str, Rule] = {  # whose operators other rules rewrite
     "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
@@ -267,6 +268,6 @@ _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
     **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
-    **resize.RULES, **sampling.RULES,
+    **sampling.RULES,
     "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "Slice": _slice,
 }  # fmt: skip

@@ -19,7 +19,8 @@ from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.pointwise import GREATER, Floats, both, clamped
+from motet.compiler.operators.arithmetic import GREATER, Floats, both
+from motet.compiler.operators.pointwise import clamped
 
 OPERATOR = "SuppressBoxes"
 _AT_ONCE = 64  # kept boxes that are compared before the next look whether one of them overlaps

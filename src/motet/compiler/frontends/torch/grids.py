@@ -19,17 +19,8 @@ from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.pointwise import (
-    EQUAL,
-    Floats,
-    both,
-    floats_for,
-    merged,
-    merged_type,
-    pointwise,
-    size_of,
-    split,
-)
+from motet.compiler.operators.arithmetic import EQUAL, Floats, both, floats_for
+from motet.compiler.operators.pointwise import merged, merged_type, pointwise, size_of, split
 
 _OPERATORS = ("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
 _LINEAR, _NEAREST, _CUBIC = range(3)

@@ -14,7 +14,7 @@ from motet.compiler.frontends.torch.numbers import as_f64, real_number, rounded,
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import OF_EXTENTS
 from motet.compiler.ir.sizes import constant_index, extent_of
-from motet.compiler.operators.pointwise import Floats
+from motet.compiler.operators.arithmetic import Floats
 from motet.errors import CompileError, Location
 
 _NUMBERS: Mapping[type[ast.operator], str] = {

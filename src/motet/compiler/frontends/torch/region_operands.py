@@ -10,7 +10,8 @@ from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.pointwise import Floats, clamped, floats_for, pointwise, size_of
+from motet.compiler.operators.arithmetic import Floats, floats_for
+from motet.compiler.operators.pointwise import clamped, pointwise, size_of
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
-from motet.compiler.operators.pointwise import GREATER, clamped, size_of
+from motet.compiler.operators.arithmetic import GREATER
+from motet.compiler.operators.pointwise import clamped, size_of
 
 _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
 

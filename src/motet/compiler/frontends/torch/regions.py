@@ -22,7 +22,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.pointwise import AT_LEAST, AT_MOST, EQUAL, Floats, both, clamped, size_of
+from motet.compiler.operators.arithmetic import AT_LEAST, AT_MOST, EQUAL, Floats, both
+from motet.compiler.operators.pointwise import clamped, size_of
 
 _ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"
 _POOL, _SPLIT_POOL = "torch.torchvision.roi_pool", "torch.torchvision.ps_roi_pool"

@@ -19,7 +19,8 @@ from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.pointwise import AT_LEAST, GREATER, Read, both, clamped, pointwise, size_of
+from motet.compiler.operators.arithmetic import AT_LEAST, GREATER, both
+from motet.compiler.operators.pointwise import Read, clamped, pointwise, size_of
 
 _STEPS = 40  # for sequences whose extent a call decides
 _COMPARED = {

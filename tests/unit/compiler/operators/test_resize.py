@@ -1,0 +1,62 @@
+"""Resizing: every position, rounding and filter, by extents that are known and by those of a call."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import motet
+
+onnx = pytest.importorskip("onnx", reason="needs ONNX: pip install 'motet[onnx]'")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from motet.compiler.operators.resize import MODES, POSITIONS, ROUNDINGS  # noqa: E402
+
+ALIKE = [name for name in POSITIONS if name.startswith(("half", "pytorch", "align", "asym"))]
+FORMS = [
+    *({"mode": mode, "coordinate_transformation_mode": position} for mode, position in itertools.product(MODES, ALIKE)),
+    *({"mode": "nearest", "nearest_mode": rounding} for rounding in ROUNDINGS if rounding != "simple"),
+    *({"mode": mode, "exclude_outside": 1, "cubic_coeff_a": -0.5} for mode in MODES[1:]),
+]
+EXTENTS = [(5, 4), (1, 7), (8, 3)]
+
+
+@pytest.mark.parametrize("known", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by", ["sizes", "scales"])
+def test_results_are_those_of_the_reference(by: str, *, known: bool) -> None:
+    spatial = list(EXTENTS[0]) if known else ["h", "w"]
+    given = ["x", "", "numbers"] if by == "scales" else ["x", "", "", "numbers"]
+    numbers = np.array([1, 1, 1.7, 2], np.float32) if by == "scales" else np.array([1, 2, 7, 3])
+    graph = helper.make_graph(
+        [helper.make_node("Resize", given, [f"y{k}"], **form) for k, form in enumerate(FORMS)], "resized",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, *spatial])],
+        [helper.make_tensor_value_info(f"y{k}", TensorProto.FLOAT, [1, 2, None, None]) for k in range(len(FORMS))],
+        [numpy_helper.from_array(numbers, "numbers")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = motet.load(motet.compile(model, cache=False))
+    for extents in EXTENTS[:1] if known else EXTENTS:
+        x = np.random.default_rng(0).standard_normal((1, 2, *extents)).astype(np.float32)
+        for form, found, wanted in zip(FORMS, session(x), ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(form))
+
+
+def test_elements_are_repeated_by_whole_scales_as_numpy_repeats_them() -> None:
+    forms = [form for form in FORMS if form["mode"] == "nearest"]
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "scales"], [f"y{k}"], **form) for k, form in enumerate(forms)],
+        "repeated",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 2, "h", "w"])],
+        [helper.make_tensor_value_info(f"y{k}", TensorProto.UINT8, [1, 2, None, None]) for k in range(len(forms))],
+        [numpy_helper.from_array(np.array([1, 1, 3, 7], np.float32), "scales")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = motet.load(motet.compile(model, cache=False))
+    for extents in ((1, 1), (5, 131)):
+        x = np.random.default_rng(0).integers(0, 256, (1, 2, *extents), np.uint8)
+        for form, found, wanted in zip(forms, session(x), ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=str(form))
