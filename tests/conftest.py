@@ -17,7 +17,7 @@ from tests.costs import function_of, mark_slow, read_costs
 from tests.seeds import ALL
 
 from motet.compiler.targets.families import DEFAULT_CPU, own_level
-from motet.errors import DeviceError
+from motet.errors import DeviceError, OptionError
 from motet.runtime.drivers.opencl.loader import environment_platforms, openable
 
 # Deadlines measure the machine's load, not the code; a failure prints what repeats it.
@@ -37,7 +37,10 @@ def pytest_configure(config: pytest.Config) -> None:
     some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
     if "not slow" in config.getoption("markexpr"):
-        os.environ.setdefault(DEFAULT_CPU, level_of_this_machine())
+        try:
+            os.environ.setdefault(DEFAULT_CPU, level_of_this_machine())
+        except OptionError as error:
+            raise pytest.UsageError(str(error)) from error
     else:
         os.environ[ALL] = "1"
     openable(environment_platforms(Path(sys.prefix)))
