@@ -20,7 +20,7 @@ _FILTERS = np.random.default_rng(1).standard_normal((3, 3, 2, 4)).astype("f4")
 
 
 def pool(x: Any, window: Any, strides: Any, padding: Any, **dilations: Any) -> Any:
-    return lax.reduce_window(x, jnp.float32(-jnp.inf), lax.max, window, strides, padding, **dilations)
+    return lax.reduce_window(x, -jnp.inf, lax.max, window, strides, padding, **dilations)
 
 
 def convolve(x: Any, strides: Any, padding: Any, filters: Any = _FILTERS, **more: Any) -> Any:
@@ -132,6 +132,58 @@ def _with_ties(generator: np.random.Generator, size: tuple[int, ...]) -> np.ndar
 ])  # fmt: skip
 def test_orders(shape: str, function: Callable[..., Any]) -> None:
     check(function, shape, values=_with_ties)
+
+
+def _rows(x: Any) -> Any:
+    return jnp.arange(x.shape[0]) // 2
+
+
+def _gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    return jax.grad(lambda x: (function(x) ** 2).sum())
+
+
+_SMALL_WINDOWS = lax.ScatterDimensionNumbers((1,), (0,), (0,))
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n-1, 8", lambda x: x.at[_rows(x)].add(x)),
+    ("n-1, m-1", lambda x: x.at[_rows(x)].mul(x * 2)),
+    ("n, m", lambda x: x.at[:, _rows(x.T)].min(x * 2)),
+    ("n, m", lambda x: x.at[_rows(x), 0].set(7)),
+    ("n, m, 3", lambda x: x.at[x[:, 0, 0].astype("int32")].max(1, mode="drop")),
+    ("n, m+1", lambda x: x.at[:, 1:].set(x[:, :-1])),
+    ("n, m+1", lambda x: lax.scatter_add(x, jnp.array([[0], [0]]), jnp.ones((2, x.shape[1] - 1)), _SMALL_WINDOWS)),
+    ("n, m, 8", jax.vmap(lambda x: x.at[_rows(x)].add(x))),
+    ("n-1", lambda x: jax.ops.segment_sum(x, _rows(x), 4)),
+    ("n, m", lambda x: jax.ops.segment_max(x, _rows(x), x.shape[1])),
+    ("n, 8", _gradient(lambda x: x[_rows(x)])),
+    ("n, m", _gradient(lambda x: jnp.sort(x, 1))),
+])  # fmt: skip
+def test_scatters(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n-1, 4, 6, 3", lambda x: pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")),
+    ("2, n, m, 3", lambda x: pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")),
+    ("n, m", lambda x: lax.reduce_window(x, jnp.inf, lax.min, (2, 3), (1, 2), [(1, 0), (1, 2)])),
+])  # fmt: skip
+def test_gradients_of_pools(shape: str, function: Callable[..., Any]) -> None:
+    check(_gradient(function), shape)
+
+
+@pytest.mark.parametrize(("shape", "function"), [
+    ("n-1, 8", jnp.fft.fft),
+    ("n, 34", lambda x: jnp.fft.ifft(x * (1 + 2j))),
+    ("n, m, 9", jnp.fft.rfft),
+    ("n, 9", lambda x: jnp.fft.irfft(x * (1 - 1j))),
+    ("n, 6, 10", lambda x: jnp.fft.rfftn(x, axes=(1, 2))),
+    ("n, 6, 10", lambda x: jnp.fft.irfft2(x * (1 - 1j))),
+    ("8, n", lambda x: jnp.fft.fft(x, axis=0)),
+    ("n, 12", _gradient(lambda x: jnp.abs(jnp.fft.rfft(x)))),
+])  # fmt: skip
+def test_transforms_of_known_lengths(shape: str, function: Callable[..., Any]) -> None:
+    check(function, shape)
 
 
 @pytest.mark.parametrize(("shape", "function"), [

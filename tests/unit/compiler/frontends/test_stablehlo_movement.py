@@ -123,6 +123,16 @@ def test_custom_call_is_refused_by_its_name() -> None:
         motet.compile(_REFUSED, format="stablehlo")
 
 
+def test_transform_of_a_dynamic_length_is_refused_by_its_dimension() -> None:
+    text = """
+    func.func @main(%z: tensor<?x?x8xcomplex<f32>>) -> tensor<?x?x8xcomplex<f32>> {
+      %0 = stablehlo.fft %z, type = FFT, length = [4, 8] : (tensor<?x?x8xcomplex<f32>>) -> tensor<?x?x8xcomplex<f32>>
+      return %0 : tensor<?x?x8xcomplex<f32>>
+    }"""
+    with pytest.raises(motet.CompileError, match=r"fft: dimension 1, which is transformed, has no static size"):
+        motet.compile(text, format="stablehlo")
+
+
 def test_bits_of_complex_numbers_keep_their_order_in_memory() -> None:
     """Narrower, wider, and as they were, which dynamic extents allow."""
     text = """

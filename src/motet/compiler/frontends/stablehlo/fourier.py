@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import StablehloText, V, require_static
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
@@ -29,7 +29,6 @@ Pair = tuple[V, V]
 def write_transforms(module: ir.Module) -> None:
     """Rewrites each `stablehlo.fft` in place."""
     for op in find_operations(module, "stablehlo.fft"):
-        require_static(op)
         _Transform(op).write()
 
 
@@ -43,6 +42,11 @@ class _Transform:
         lengths = list(ir.DenseI64ArrayAttr(said))
         kind = str(self.op.attributes["fft_type"]).rstrip(">").split()[-1]
         axes = list(range(len(x.shape) - len(lengths), len(x.shape)))
+        if unknown := [axis for axis in axes if x.shape[axis] < 0]:
+            raise CompileError(
+                f"stablehlo.fft: dimension {unknown[0]}, which is transformed, has no static size; expected static "
+                "sizes of transformed dimensions; others may be dynamic", locate(self.op.location),
+            )  # fmt: skip
         if not prod(x.shape) or not prod(ir.RankedTensorType(self.op.results[0].type).shape):
             result = ir.RankedTensorType(self.op.results[0].type)
             zero = "(0.0, 0.0)" if "complex" in str(result.element_type) else 0.0

@@ -15,13 +15,7 @@ from dataclasses import dataclass
 from math import prod
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.stablehlo.writing import (
-    StablehloText,
-    V,
-    dimensions,
-    require_static,
-    tensor_type,
-)
+from motet.compiler.frontends.stablehlo.writing import StablehloText, V, dimensions, tensor_type
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DROPS
@@ -33,7 +27,6 @@ _BODY = "motet.body"
 def flatten_scatters(module: ir.Module) -> None:
     """Rewrites each `stablehlo.scatter` in place; `fill_bodies` completes the result."""
     for op in find_operations(module, "stablehlo.scatter"):
-        require_static(op)
         _Scatter(module, op).write()
 
 

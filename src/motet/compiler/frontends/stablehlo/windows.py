@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from motet.compiler.frontends.stablehlo.writing import StablehloText, require_static, tensor_type
+from motet.compiler.frontends.stablehlo.writing import StablehloText, tensor_type
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.loops import copy_body
@@ -20,7 +20,6 @@ from motet.compiler.ir.loops import copy_body
 def select_then_scatter(module: ir.Module) -> None:
     """Rewrites each `stablehlo.select_and_scatter` in place."""
     for op in find_operations(module, "stablehlo.select_and_scatter"):
-        require_static(op)
         _write(op)
 
 
@@ -30,10 +29,11 @@ def _write(op: ir.Operation) -> None:
     if not prod(x.shape) or not prod(source.shape):
         w.replace([w.broadcast(initial, x.shape, [])])
         return
-    kind = "i64" if prod(x.shape) >= 2**31 else "i32"
     count = prod(x.shape)
+    kind = "i32" if 0 <= count < 2**31 else "i64"
+    end = 2**31 - 1 if kind == "i32" else 2**63 - 1  # no place
     places = w.reshape(w.iota((count,), kind, 0), x.shape)
-    outside = w.constant(count, (), kind)
+    outside = w.constant(end, (), kind)
     number = w.constant("true" if x.element == "i1" else 0 if "i" in x.element else 0.0, (), x.element)
     attributes = ", ".join(
         f"{name} = {op.attributes[name]}"
@@ -46,7 +46,7 @@ def _write(op: ir.Operation) -> None:
         f'"stablehlo.reduce_window"({names}) <{{{attributes}}}> ({{\n'
         f"^bb0(%a: {a}, %i: {k}, %b: {a}, %j: {k}):\n"
         f"  %selected = stablehlo.compare EQ, %a, %b : ({a}, {a}) -> {truth}\n"  # replaced by the `select` body
-        f"  %end = stablehlo.constant dense<{count}> : {k}\n"
+        f"  %end = stablehlo.constant dense<{end}> : {k}\n"
         f"  %off_a = stablehlo.compare GE, %i, %end : ({k}, {k}) -> {truth}\n"
         f"  %off_b = stablehlo.compare GE, %j, %end : ({k}, {k}) -> {truth}\n"
         f"  %on_a = stablehlo.not %off_a : {truth}\n"

@@ -4,7 +4,8 @@
     a = w.iota((4,), "i64", 0)                     →    %v1 = stablehlo.add %v0, %v0 : tensor<4xi64>
     w.replace([w.binary("add", a, a)])                  the uses of op's result are %v1's
 
-Shapes are static. Every new operation has the location of the replaced one.
+Dynamic extents of operands are `DynamicExtent`s; shapes that contain products of these become operations of computed
+extents, such as dynamic_reshape. Every new operation has the location of the replaced one.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 from motet.compiler.frontends.locations import locate
+from motet.compiler.frontends.onnx.tensors import create
+from motet.compiler.frontends.stablehlo.extents import DynamicExtent
 from motet.compiler.ir._mlir import ir
 from motet.errors import CompileError
 
@@ -60,12 +64,40 @@ class StablehloText:
 
     def __init__(self, op: ir.Operation) -> None:
         self.op = op
-        self.operands = [self._operand(number, value) for number, value in enumerate(op.operands)]
         self._lines: list[str] = []
+        self.operands = [self._operand(number, value) for number, value in enumerate(op.operands)]
 
     def _operand(self, number: int, value: ir.Value) -> V:
-        kind = ir.RankedTensorType(value.type)
-        return V(f"%operand{number}", tuple(kind.shape), str(kind.element_type))
+        kind, name = ir.RankedTensorType(value.type), f"%operand{number}"
+        shape = list(kind.shape)
+        for axis in range(kind.rank):
+            if kind.is_dynamic_dim(axis):
+                place = self._number(axis)
+                extent = self.line(f"tensor.dim {name}, {place} : {kind}", (), "index").name
+                shape[axis] = DynamicExtent(1, (extent,))
+        return V(name, tuple(shape), str(kind.element_type))
+
+    def _number(self, number: int) -> str:
+        """An extent as a scalar."""
+        if not isinstance(number, DynamicExtent):
+            return self.line(f"arith.constant {number} : index", (), "index").name
+        factors = [*number.names] if number.factor == 1 else [self._number(number.factor), *number.names]
+        return reduce(lambda a, b: self.line(f"arith.muli {a}, {b} : index", (), "index").name, factors)
+
+    def _extents(self, shape: Sequence[int]) -> V:
+        """A shape as a tensor."""
+        names, kind = ", ".join(self._number(size) for size in shape), tensor_type((len(shape),), "index")
+        return self.line(f"tensor.from_elements {names} : {kind}", (len(shape),), "index")
+
+    def _shaped(self, name: str, operands: Sequence[V], said: str, shape: Sequence[int], element: str) -> V:
+        """Adds the operation `name`, or its variant of computed extents if one is dynamic; `said` follows the
+        operands."""
+        if any(size < 0 for size in shape):
+            name, operands = f"dynamic_{name}", [*operands, self._extents(shape)]
+        names, kinds = ", ".join(value.name for value in operands), ", ".join(value.kind for value in operands)
+        kind = tensor_type(shape, element)
+        signature = f"({kinds}) -> {kind}" if operands else kind
+        return self.line(f"stablehlo.{name} {', '.join(filter(None, (names, said)))} : {signature}", shape, element)
 
     def line(self, text: str, shape: Sequence[int], element: str) -> V:
         """Adds an operation with one result; `text` follows the equals sign and includes the type."""
@@ -80,6 +112,13 @@ class StablehloText:
         return [V(f"{name}#{number}", one.shape, one.element) for number, one in enumerate(kinds)]
 
     def constant(self, number: float | int | str, shape: Sequence[int], element: str) -> V:
+        """A number, or an extent, as all elements of a tensor."""
+        if isinstance(number, DynamicExtent):
+            word = self.line(f"arith.index_cast {self._number(number)} : index to {element}", (), element).name
+            scalar = self.line(f"tensor.from_elements {word} : {tensor_type((), element)}", (), element)
+            return self.broadcast(scalar, shape, [])
+        if any(size < 0 for size in shape):
+            return self.broadcast(self.constant(number, (), element), shape, [])
         text = repr(number) if isinstance(number, float) else str(number)
         return self.line(f"stablehlo.constant dense<{text}> : {tensor_type(shape, element)}", shape, element)
 
@@ -91,7 +130,7 @@ class StablehloText:
         )
 
     def iota(self, shape: Sequence[int], element: str, dimension: int) -> V:
-        return self.line(f"stablehlo.iota dim = {dimension} : {tensor_type(shape, element)}", shape, element)
+        return self._shaped("iota", [], f"dim = {dimension}", shape, element)
 
     def binary(self, name: str, a: V, b: V) -> V:
         return self.line(f"stablehlo.{name} {a.name}, {b.name} : {a.kind}", a.shape, a.element)
@@ -123,8 +162,7 @@ class StablehloText:
     def reshape(self, a: V, shape: Sequence[int]) -> V:
         if tuple(shape) == a.shape:
             return a
-        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
-        return self.line(f"stablehlo.reshape {a.name} : {kinds}", shape, a.element)
+        return self._shaped("reshape", [a], "", shape, a.element)
 
     def transpose(self, a: V, order: Sequence[int]) -> V:
         if list(order) == list(range(len(a.shape))):
@@ -134,8 +172,7 @@ class StablehloText:
         return self.line(f"stablehlo.transpose {a.name}, dims = {list(order)} : {kinds}", shape, a.element)
 
     def broadcast(self, a: V, shape: Sequence[int], axes: Sequence[int]) -> V:
-        kinds = f"({a.kind}) -> {tensor_type(shape, a.element)}"
-        return self.line(f"stablehlo.broadcast_in_dim {a.name}, dims = {list(axes)} : {kinds}", shape, a.element)
+        return self._shaped("broadcast_in_dim", [a], f"dims = {list(axes)}", shape, a.element)
 
     def slice(self, a: V, starts: Sequence[int], ends: Sequence[int], strides: Sequence[int] = ()) -> V:
         steps = strides or [1] * len(a.shape)
@@ -148,7 +185,12 @@ class StablehloText:
         """The elements `start` to `end` along one dimension."""
         starts, ends = [0] * len(a.shape), list(a.shape)
         starts[axis], ends[axis] = start, end
-        return self.slice(a, starts, ends)
+        if all(size >= 0 for size in ends):
+            return self.slice(a, starts, ends)
+        sizes = [*a.shape[:axis], end - start, *a.shape[axis + 1 :]]
+        names = ", ".join(self._number(size) if size < 0 else str(size) for size in sizes)
+        text = f"tensor.extract_slice {a.name}{starts} [{names}] {[1] * len(sizes)} : {a.kind} to "
+        return self.line(text + tensor_type(sizes, a.element), sizes, a.element)
 
     def concatenate(self, values: Sequence[V], axis: int) -> V:
         shape = list(values[0].shape)
@@ -189,6 +231,9 @@ class StablehloText:
             new.move_before(self.op)
             new.location = self.op.location
         for result, value in zip(self.op.results, list(last.operands), strict=True):
+            if value.type != result.type:
+                with self.op.location, ir.InsertionPoint(self.op):
+                    value = create("tensor.cast", result.type, [value])
             result.replace_all_uses_with(value)
         last.erase()
         if finish is not None:
