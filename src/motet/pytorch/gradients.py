@@ -1,4 +1,9 @@
-"""Decomposes the gradients of convolutions in groups: torch-mlir gives those of the weights a wrong shape."""
+"""Decomposes the gradients of convolutions that torch-mlir does not lower, those in groups and transposed ones, to
+convolutions.
+
+Source: PyTorch's documentation of torch.nn.grad; the sums over a batch are those of the channels of a convolution whose
+batch are the channels.
+"""
 
 # torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
@@ -10,26 +15,46 @@ from typing import Any
 
 import torch
 
-_MOST = 8  # groups that are compiled one by one
-
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     return {torch.ops.aten.convolution_backward.default: _convolution_backward}
 
 
-def _convolution_backward(gradient: Any, x: Any, weight: Any, *options: Any) -> Any:
-    """The gradients of operand, weights and bias. `options` are bias_sizes, stride, padding, dilation, transposed,
-    output_padding, groups and output_mask, as PyTorch passes them."""
-    sizes, *windows, groups, wanted = options
-    if groups == 1:
+# The parameters are those of aten.convolution_backward.
+def _convolution_backward(
+    gradient: Any, x: Any, weight: Any, bias_sizes: Any, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, wanted: Sequence[bool],
+) -> Any:
+    """The gradients of operand, weights and bias."""
+    if groups == 1 and not transposed:
         return NotImplemented
-    if groups > _MOST:
-        raise NotImplementedError(f"aten.convolution_backward of {groups} groups; expected at most {_MOST}")
-    part = None if sizes is None else [sizes[0] // groups]
-    each = zip(gradient.chunk(groups, 1), x.chunk(groups, 1), weight.chunk(groups), strict=True)
-    made: Sequence[Any] = [
-        torch.ops.aten.convolution_backward(*tensors, part, *windows, 1, wanted) for tensors in each
-    ]
-    return tuple(
-        torch.cat([parts[i] for parts in made], dim) if wanted[i] else None for i, dim in enumerate((1, 0, 0))
-    )
+    count = x.dim() - 2
+    stride, padding, dilation = ([*given] * (count if len(given) == 1 else 1) for given in (stride, padding, dilation))
+    of_x = of_weight = of_bias = None
+    if wanted[0] and transposed:
+        of_x = torch.ops.aten.convolution(gradient, weight, None, stride, padding, dilation, False, [0] * count, groups)
+        of_x = _first(of_x, x.shape)
+    elif wanted[0]:
+        reached = [
+            (gradient.shape[2 + i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (weight.shape[2 + i] - 1) + 1
+            for i in range(count)
+        ]
+        rest = [size - end for size, end in zip(x.shape[2:], reached, strict=True)]
+        of_x = torch.ops.aten.convolution(gradient, weight, None, stride, padding, dilation, True, rest, groups)
+    if wanted[1]:
+        image, filters = (gradient, x) if transposed else (x, gradient)
+        image = image.unflatten(1, (groups, -1)).transpose(0, 2).flatten(1, 2)
+        made = torch.ops.aten.convolution(
+            image, filters.transpose(0, 1), None, dilation, padding, stride, False, [0] * count, groups
+        )
+        of_weight = _first(made.transpose(0, 1), weight.shape)
+    if wanted[2]:
+        of_bias = gradient.sum([0, *range(2, count + 2)])
+    return of_x, of_weight, of_bias
+
+
+def _first(x: Any, shape: Sequence[int]) -> Any:
+    """The first elements of the dimensions of windows, where strides leave some that no window reaches."""
+    for axis in range(2, x.dim()):
+        x = x.narrow(axis, 0, shape[axis])
+    return x
