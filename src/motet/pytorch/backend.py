@@ -30,6 +30,7 @@ import torch._dynamo.eval_frame
 from torch import fx
 
 from motet.errors import CompileError, OptionError, WorkerCrash
+from motet.pytorch import chance
 from motet.pytorch.export import export_module
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.transformers import loosen_views, settle_attention
@@ -81,7 +82,7 @@ def motet_backend(
         fw_compiler=training, bw_compiler=training, inference_compiler=inference,
         partition_fn=min_cut_rematerialization_partition,
         # torch.export ignores decompositions of what is composite and has kernels too.
-        decompositions=get_decompositions([torch.ops.aten.silu_backward]),
+        decompositions={**get_decompositions([torch.ops.aten.silu_backward]), **chance.decompositions()},
     )  # fmt: skip
     with keep_whole():
         wrapped = compile_graph(graph, list(example_inputs))
@@ -187,6 +188,7 @@ class Captured:
         self, program: fx.GraphModule, constants: Sequence[int], options: Mapping[str, str | int | bool]
     ) -> None:
         self._program = program
+        self._draws = chance.take_draws(program)
         self._options = dict(options)
         self._placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
         self._arrange(constants)
@@ -204,11 +206,19 @@ class Captured:
         self._is_static = all(_is_static(self._placeholders[position]) for position in self._inputs)
 
     def __call__(self, *arguments: Any) -> Any:
-        results = self.attempt(arguments)
-        return self._program(*arguments) if results is None else results
+        given = self._with_draws(arguments)
+        results = self._attempt(given)
+        return self._program(*given) if results is None else results
 
     def attempt(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         """The results by Motet; None if torch must run the graph."""
+        return self._attempt(self._with_draws(arguments))
+
+    def _with_draws(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """The arguments, and the random numbers of this call."""
+        return [*arguments, *self._draws.draw(arguments)] if self._draws.calls else arguments
+
+    def _attempt(self, arguments: Sequence[Any]) -> tuple[Any, ...] | None:
         if self._constants:
             self._look_at_constants(arguments)
         inputs = self._take_inputs(arguments)

@@ -173,9 +173,69 @@ def test_steps_of_optimizers(optimizer: str, caplog: pytest.LogCaptureFixture) -
     assert not warnings_of(caplog)
 
 
+class Applying(nn.Module):
+    """A function between two layers."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.first, self.last, self.function = nn.Linear(6, 8), nn.Linear(8, 5), function
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.function(self.first(x)))
+
+
+def _attend_with_dropout(x: Any) -> Any:
+    heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+    return functional.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.3).transpose(1, 2).flatten(-2)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("make", "extents"),
+    [
+        *((partial(Applying, partial(functional.dropout, p=p)), (6,)) for p in (0.0, 0.3, 1.0)),
+        (lambda: Applying(lambda x: x * torch.rand_like(x) + torch.randn(x.shape[0], 8)), (6,)),
+        (lambda: Applying(lambda x: torch.bernoulli(torch.sigmoid(x)) * x), (6,)),
+        (partial(Applying, _attend_with_dropout), (5, 6)),
+        pytest.param(
+            lambda: nn.TransformerEncoderLayer(6, 2, 12, 0.2, batch_first=True), (5, 6), marks=pytest.mark.slow
+        ),
+    ],
+    ids=["kept", "dropout", "dropped", "numbers", "bernoulli", "attention", "transformer"],
+)
+def test_random_numbers_are_those_of_torch(
+    make: Callable[[], Any], extents: tuple[int, ...], dynamic: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three steps for equal states of torch's generator."""
+    model = make()
+    twin = copy.deepcopy(model)
+    compiled = torch.compile(model, backend="motet", dynamic=dynamic)
+    pairs = [(call, torch.optim.SGD(of.parameters(), 0.05)) for call, of in ((compiled, model), (twin, twin))]
+    with caplog.at_level(logging.WARNING, "motet"):
+        for seed, batch in enumerate((4, 4, 6) if dynamic else (4, 4, 4)):
+            x = torch.randn(batch, *extents)
+            for call, steps in pairs:
+                torch.manual_seed(seed)
+                steps.zero_grad()
+                call(x).square().mean().backward()
+                steps.step()
+    torch.testing.assert_close(model.state_dict(), twin.state_dict(), rtol=1e-4, atol=1e-5)
+    assert not warnings_of(caplog)
+
+
+def test_each_call_draws_other_numbers() -> None:
+    """Also without gradients, where the masks keep their expected share of elements."""
+    fast = torch.compile(nn.Dropout(0.25), backend="motet")
+    with torch.no_grad():
+        first, second = (fast(torch.ones(100, 100)) for _ in range(2))
+    assert not torch.equal(first, second)
+    assert set(first.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
+    assert abs((first > 0).float().mean() - 0.75) < 0.02
+
+
 def test_operators_without_lowering_train_in_torch(caplog: pytest.LogCaptureFixture) -> None:
-    """The graphs are those of dropout, whose numbers are random; its mask is an argument of the backward graph."""
-    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 5))
+    """Here the slopes of a random rectifier; its noise is an argument of the backward graph."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.RReLU(), nn.Linear(8, 5))
     twin, x = copy.deepcopy(model), torch.randn(4, 6)
     with caplog.at_level(logging.WARNING, "motet"):
         for call in (torch.compile(model, backend="motet"), twin):
@@ -184,7 +244,7 @@ def test_operators_without_lowering_train_in_torch(caplog: pytest.LogCaptureFixt
     for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
     (warning,) = warnings_of(caplog)
-    assert "aten.native_dropout" in warning
+    assert "aten.rrelu_with_noise" in warning
 
 
 def test_states_that_only_torch_can_read() -> None:
