@@ -143,3 +143,26 @@ def test_chains_keep_scheduled_operations() -> None:
     (result,) = [build(text, X86_64_V3)["main"](a, a)]
     np.testing.assert_allclose(result, np.exp(np.exp(a.astype("f8"))), rtol=1e-4)
     assert "nest" in kinds(text, X86_64_V3)
+
+
+@pytest.mark.parametrize("schedule", [
+    "{k: split_reduction, i: , j: , k#64: , i#4: unroll, j#16: vectorize}",
+    "{k: split_reduction, i: , j: , k#100: , i#3: unroll, j#32: vectorize}",
+    "{k: split_reduction, j: , k#1024: , i: , j#16: vectorize, B: {pack: k}}",
+    "{i: parallelize, k: split_reduction, j: , k#512: , j#16: vectorize}",
+], ids=["tasks of 64", "a shorter last task", "packed", "in tasks of rows"])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_partial_results_of_a_split_reduction(schedule: str, threads: int) -> None:
+    """Partial results are combined once with what the result held before."""
+    a, b, c = (random(*shape, seed=seed) for seed, shape in enumerate(((64, 4096), (4096, 64), (64, 64))))
+    kinds = [f"tensor<{'x'.join(map(str, one.shape))}xf32>" for one in (a, b, c)]
+    text = f"""func.func @main(%a: {kinds[0]}, %b: {kinds[1]}, %c: {kinds[2]}) -> {kinds[2]} {{
+  %0 = linalg.matmul {{loop.schedule = "{schedule}"}} ins(%a, %b : {kinds[0]}, {kinds[1]}) outs(%c : {kinds[2]})
+         -> {kinds[2]}
+  return %0 : {kinds[2]}
+}}"""
+    artifact = motet.compile(text, devices="host{cpu=x86-64-v3}")
+    assert "split_reduction" in str(schedules_of(artifact)[0].schedule)
+    with motet.load(artifact, threads=threads) as session:
+        for _ in range(3):
+            np.testing.assert_allclose(session(a, b, c), a.astype("f8") @ b + c, rtol=1e-4, atol=1e-3)
