@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import DYNAMIC
+from motet.compiler.ir.current import DYNAMIC
 
 
 class DynamicExtent(int):

@@ -17,9 +17,9 @@ from functools import reduce
 from math import prod
 
 from motet.compiler.frontends.locations import locate
-from motet.compiler.frontends.onnx.tensors import create
 from motet.compiler.frontends.stablehlo.extents import DynamicExtent
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.errors import CompileError
 
 
