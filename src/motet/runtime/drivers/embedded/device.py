@@ -20,6 +20,7 @@ from motet.errors import DeviceError, DeviceLost, OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.drivers.common.base import Array
 from motet.runtime.drivers.common.heap import Heap
+from motet.runtime.drivers.common.link import LinkLost
 from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.faults import error_of
@@ -34,7 +35,7 @@ from motet.runtime.drivers.embedded.program import (
     one_command,
 )
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, AgentOp, AgentStatus
-from motet.runtime.drivers.embedded.transport import LinkLost, Transport
+from motet.runtime.drivers.embedded.transport import Transport
 from motet.runtime.timeline import Point
 
 _CONTROL = 256  # bytes for one copy or fill

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from dataclasses import replace
 
 from motet.errors import DeviceError
 from motet.runtime.device import API_VERSION, DeviceInfo
+from motet.runtime.drivers.common.link import LinkLost, connect
 from motet.runtime.drivers.embedded import options
 from motet.runtime.drivers.embedded.device import EmbeddedDevice, heap_of
 from motet.runtime.drivers.embedded.emulator import BoardEmulator, missing
@@ -22,7 +22,7 @@ from motet.runtime.drivers.embedded.gdb import GdbTransport
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
 from motet.runtime.drivers.embedded.serial_line import SerialTransport, open_port
-from motet.runtime.drivers.embedded.transport import LinkLost, Transport
+from motet.runtime.drivers.embedded.transport import Transport
 
 api = API_VERSION
 
@@ -66,24 +66,12 @@ def _connect(chosen: EmbeddedOptions, image: AgentImage, emulator: BoardEmulator
         emulator.connection.setblocking(False)
         return SerialTransport(emulator.connection.detach(), image, chosen.boot)
     if chosen.platform == "gdb":
-        return GdbTransport(_connected(chosen.address), image, chosen.boot, chosen.flash)
+        if not chosen.address:
+            raise LinkLost("no stub is named; expected address=HOST:PORT")
+        return GdbTransport(connect(chosen.address), image, chosen.boot, chosen.flash)
     if not chosen.port:
         raise LinkLost("no line is named; expected port=/dev/ttyUSB0")
     return SerialTransport(open_port(chosen.port, chosen.baud), image, chosen.boot)
-
-
-def _connected(address: str) -> socket.socket:
-    if not address:
-        raise LinkLost("no stub is named; expected address=HOST:PORT")
-    host, colon, port = address.rpartition(":")
-    try:
-        if colon and port.isdecimal():
-            return socket.create_connection((host or "localhost", int(port)), timeout=10)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(address)
-        return connection
-    except OSError as error:
-        raise LinkLost(f"the stub at {address} cannot be reached: {error.strerror or error}") from None
 
 
 def _described(platform: str) -> DeviceInfo:

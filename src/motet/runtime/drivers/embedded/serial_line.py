@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from motet.runtime.drivers.common.link import LinkLost
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import ABORT, ANSWER, BOARD_TYPE, DIGEST, PAYLOAD, REQUEST, LineFrame
-from motet.runtime.drivers.embedded.transport import LinkLost
 
 _ATTEMPTS = 3
 _PATIENCE = 5.0  # seconds for the answer to a frame

@@ -6,10 +6,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class LinkLost(Exception):
-    """The device cannot be reached any more; the message tells why."""
-
-
 class Transport(Protocol):
     """A device that has been started. Methods raise LinkLost; one thread uses it at a time."""
 

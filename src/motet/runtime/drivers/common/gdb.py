@@ -1,0 +1,140 @@
+"""The client of a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-Link).
+
+Source: Debugging with GDB, appendix E (Remote Serial Protocol).
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+
+from motet.runtime.drivers.common.link import LinkLost
+
+INTERRUPT = b"\x03"
+STOPS = (b"S", b"T")  # the first bytes of the reasons of a stop
+
+
+class GdbStub:
+    """A stub on `connection`, a connected stream, whose processor is stopped. It is given `patience` seconds for each
+    answer. Methods raise LinkLost; one thread uses it at a time. `description` is the stub's own of its processor, an
+    XML document; empty if it has none."""
+
+    def __init__(self, connection: socket.socket, patience: float = 10.0) -> None:
+        self._socket = connection
+        self._patience = patience
+        self._received = bytearray()
+        self._packet_bytes = 400
+        self.description = b""
+        try:
+            self._begin()
+        except LinkLost:
+            self.close()
+            raise
+
+    def read(self, address: int, size: int) -> bytes:
+        most = (self._packet_bytes - 16) // 2
+        content = bytearray()
+        while len(content) < size:
+            count = min(most, size - len(content))
+            answer = self.ask(b"m%x,%x" % (address + len(content), count))
+            if answer[:1] == b"E" or len(answer) % 2 or not answer:
+                where = address + len(content)
+                raise LinkLost(f"memory at {where:#x} cannot be read: {answer.decode(errors='replace')}")
+            content += bytes.fromhex(answer.decode())
+        return bytes(content)
+
+    def write(self, address: int, data: bytes) -> None:
+        most = (self._packet_bytes - 32) // 2
+        for at in range(0, len(data), most):
+            part = data[at : at + most]
+            answer = self.ask(b"M%x,%x:%s" % (address + at, len(part), part.hex().encode()))
+            if answer != b"OK":
+                raise LinkLost(f"memory at {address + at:#x} cannot be written: {answer.decode(errors='replace')}")
+
+    def ask(self, packet: bytes) -> bytes:
+        """The answer to a packet."""
+        self.send(packet)
+        end = time.monotonic() + self._patience
+        answer = self._receive(end)
+        while answer is not None and answer[:1] in STOPS and packet != b"?":  # from before this connection
+            answer = self._receive(end)
+        if answer is None:
+            asked = packet[:20].decode(errors="replace")
+            raise LinkLost(f"the stub does not answer {asked} within {self._patience:g} s")
+        return answer
+
+    def await_stop(self, end: float) -> bytes | None:
+        """The reason of a stop; None if the processor still runs at `end`."""
+        while (answer := self._receive(end)) is not None:
+            if answer[:1] in STOPS:
+                return answer
+            if answer[:1] in (b"W", b"X"):
+                raise LinkLost("the stub says that the program ended")
+        return None
+
+    def interrupt(self, end: float) -> bool:
+        """Stop the processor; False if it still runs at `end`."""
+        self._transmit(INTERRUPT)
+        return self.await_stop(end) is not None
+
+    def send(self, packet: bytes) -> None:
+        """Send a packet whose answer, if there is one, comes when the processor stops."""
+        self._transmit(b"$%s#%02x" % (packet, sum(packet) & 0xFF))
+
+    def close(self) -> None:
+        self._socket.close()
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        if self.ask(b"?")[:1] not in STOPS:
+            raise LinkLost("the stub does not say why the processor stopped")
+        features = self.ask(b"qSupported:swbreak+;hwbreak+")
+        if found := re.search(rb"PacketSize=([0-9a-fA-F]+)", features):
+            self._packet_bytes = min(max(int(found[1], 16), 64), 1 << 16)
+        if b"qXfer:features:read+" in features:  # QEMU writes registers for a client that has read their description
+            self.description = self.ask(b"qXfer:features:read:target.xml:0,ff0")
+        if b"QStartNoAckMode+" in features and self.ask(b"QStartNoAckMode") != b"OK":
+            raise LinkLost("the stub refuses QStartNoAckMode")
+
+    def _transmit(self, data: bytes) -> None:
+        try:
+            self._socket.settimeout(self._patience)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise LinkLost(f"the connection to the stub failed: {error}") from None
+
+    def _receive(self, end: float) -> bytes | None:
+        """The next packet, which is acknowledged; None at `end`."""
+        while True:
+            begin = self._received.find(b"$")
+            stop = self._received.find(b"#", begin) if begin >= 0 else -1
+            if stop >= 0 and len(self._received) >= stop + 3:
+                packet = bytes(self._received[begin + 1 : stop])
+                del self._received[: stop + 3]
+                return _expanded(packet)
+            if not self._more(end):
+                return None
+
+    def _more(self, end: float) -> bool:
+        """Receive what there is; False at `end`."""
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        try:
+            self._socket.settimeout(left)
+            data = self._socket.recv(1 << 16)
+        except TimeoutError:
+            return False
+        except OSError as error:
+            raise LinkLost(f"the connection to the stub failed: {error}") from None
+        if not data:
+            raise LinkLost("the stub closed the connection")
+        self._received += data
+        return True
+
+
+def _expanded(packet: bytes) -> bytes:
+    """A packet without run-length encoding: `0* ` is four zeros."""
+    return re.sub(rb"(.)\*([ -~])", lambda found: found[1] * (found[2][0] - 28), packet, flags=re.DOTALL)
