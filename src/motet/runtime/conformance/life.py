@@ -206,7 +206,7 @@ def fork_and_use(trial: DeviceTrial) -> None:
     if not hasattr(os, "fork"):
         raise Skip("this system has no fork")
     device, recorded = trial.device, None
-    if not isinstance(trial.subject.code, str):
+    if not isinstance(trial.subject.code(device), str):
         recorded = device.record(trial.load(), [whole("count", [400])], 1, 0)
     expect(_use(device, recorded, 1) == 0, "the device does not work before the fork")
     child = os.fork()
@@ -313,7 +313,7 @@ def _outcome(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 def _use_and_close(trial: DeviceTrial) -> None:
     device = trial.open()
-    executable = None if isinstance(trial.subject.code, str) else trial.load(device)
+    executable = None if isinstance(trial.subject.code(device), str) else trial.load(device)
     for queue in range(device.queues):
         gate = trial.gate()
         buffer = device.allocate(100)

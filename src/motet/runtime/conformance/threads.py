@@ -19,14 +19,15 @@ LONG = 0.15  # seconds of work, long enough to detect that submitting waits for 
 
 def allocate_at_once(trial: DeviceTrial) -> None:
     """Threads that allocate and free concurrently never share memory."""
+    device = trial.device  # opened once, before the threads start
     held: list[list[Buffer]] = [[] for _ in range(THREADS)]
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
         for lap in range(60):
             size = int(random.integers(1, 20_000))
-            buffer = trial.device.allocate(size)
-            finish(trial.device.fill(buffer, number), "fill")
+            buffer = device.allocate(size)
+            finish(device.fill(buffer, number), "fill")
             held[number].append(buffer)
             if lap % 3 == 0:
                 held[number].pop(int(random.integers(0, len(held[number]))))
@@ -43,17 +44,18 @@ def allocate_at_once(trial: DeviceTrial) -> None:
 
 def move_at_once(trial: DeviceTrial) -> None:
     """Threads that write, copy and read concurrently, on all queues, each get their own bytes."""
+    device = trial.device  # opened once, before the threads start
 
     def work(number: int) -> None:
         random = np.random.default_rng(number)
         for lap in range(30):
             data = random.integers(0, 256, int(random.integers(1, 30_000)), np.uint8)
-            queue = (number + lap) % trial.device.queues
-            first, second = trial.device.allocate(data.size), trial.device.allocate(data.size)
+            queue = (number + lap) % device.queues
+            first, second = device.allocate(data.size), device.allocate(data.size)
             target = np.empty_like(data)
-            point = trial.device.write(first, data, 0, (), queue)
-            point = trial.device.copy(first, second, [point], queue)
-            finish(trial.device.read(second, target, 0, [point], queue), "read")
+            point = device.write(first, data, 0, (), queue)
+            point = device.copy(first, second, [point], queue)
+            finish(device.read(second, target, 0, [point], queue), "read")
             expect_equal(target, data, f"thread {number}, turn {lap}")
 
     in_threads(THREADS, work)

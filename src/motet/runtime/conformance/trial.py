@@ -4,7 +4,6 @@ timeouts."""
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +44,7 @@ class Subject:
         self.uri = uri
         self.info: DeviceInfo = find_device(uri)
         self.driver: Driver = load_driver(self.info.family)
+        self._code: CheckKernels | str | None = None
 
     @property
     def in_processes(self) -> frozenset[str]:
@@ -61,14 +61,17 @@ class Subject:
         """The checks that the driver's devices are known to fail, with reasons."""
         return dict(getattr(self.driver, "conformance_expected_failures", {}))
 
-    @functools.cached_property
-    def code(self) -> CheckKernels | str:
-        """The kernels for the first target of the family that the device supports, or why there are none."""
-        device = open_device(self.info)
-        try:
-            return compile_kernels(self.info.family, device.obstacle)
-        finally:
-            device.close()
+    def code(self, opened: Device | None = None) -> CheckKernels | str:
+        """The kernels for the first target of the family that the device supports, or why there are none. `opened` is
+        the device, if it is open: it may be one that cannot be opened twice."""
+        if self._code is None:
+            device = open_device(self.info) if opened is None else opened
+            try:
+                self._code = compile_kernels(self.info.family, device.obstacle)
+            finally:
+                if opened is None:
+                    device.close()
+        return self._code
 
 
 class Gate:
@@ -190,7 +193,7 @@ class DeviceTrial:
     @property
     def code(self) -> CheckKernels:
         """The compiled kernels. Skips the check if there are none."""
-        code = self.subject.code
+        code = self.subject.code(next(iter(self._devices), None))
         if isinstance(code, str):
             raise Skip(code)
         return code
