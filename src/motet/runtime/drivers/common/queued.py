@@ -33,29 +33,44 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
     def _bytes(self, buffer: BufferT) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """A buffer's bytes in place, for the duration of a transfer."""
 
+    def _send(self, part: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        """Let the device see what was written to a part of `_bytes`; overridden where memory is not shared with it."""
+
+    def _fetch(self, part: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        """Update a part of `_bytes` with what the device wrote there; overridden where memory is not shared with it."""
+
     # Each closure keeps its buffers and arrays alive, so that their owners may drop them.
 
     def _write(self, target: BufferT, source: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._bytes(target)[offset : offset + source.nbytes] = bytes_of(source)
+            part = self._bytes(target)[offset : offset + source.nbytes]
+            part[:] = bytes_of(source)
+            self._send(part)
 
         return self._start("write", source.nbytes, work, waits, queue)
 
     def _read(self, source: BufferT, target: Array, offset: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            bytes_of(target)[...] = self._bytes(source)[offset : offset + target.nbytes]
+            part = self._bytes(source)[offset : offset + target.nbytes]
+            self._fetch(part)
+            bytes_of(target)[...] = part
 
         return self._start("read", target.nbytes, work, waits, queue)
 
     def _copy(self, source: BufferT, target: BufferT, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._bytes(target)[: source.bytes] = self._bytes(source)
+            origin, part = self._bytes(source), self._bytes(target)[: source.bytes]
+            self._fetch(origin)
+            part[:] = origin
+            self._send(part)
 
         return self._start("copy", source.bytes, work, waits, queue)
 
     def _fill(self, target: BufferT, byte: int, waits: Sequence[Point], queue: int) -> Point:
         def work() -> None:
-            self._bytes(target)[...] = byte
+            part = self._bytes(target)
+            part[...] = byte
+            self._send(part)
 
         return self._start("fill", target.bytes, work, waits, queue)
 

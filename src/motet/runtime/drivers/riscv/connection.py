@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from motet.errors import DeviceError, DeviceLost
-from motet.runtime.drivers.riscv.installing import mailbox
+from motet.runtime.drivers.riscv.installing import device_half, mailbox
 from motet.runtime.drivers.riscv.memory import RiscvMemory
 from motet.runtime.drivers.riscv.options import RiscvOptions
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, RING, SLOTS, TICKS, Status
@@ -76,6 +76,7 @@ class Connection:
         self._device = memory.device
         self._head, self._abort_before = box["head"], box["abort_before"]
         self._completed, self._sleeping, self._box = box["completed"], box["sleeping"], box
+        self._told = device_half(memory)
         self._ring = memory.part(DRAM + RING, SLOTS * BATCH_TYPE.itemsize).view(BATCH_TYPE)
         self._changed = threading.Condition()
         self._owner = os.getpid()
@@ -115,6 +116,7 @@ class Connection:
             if not self._await(number, answer):
                 self._give_up(f"it does not answer: a batch had {limit:g} s, and was told to end {answer:g} s ago")
         heard = time.perf_counter()
+        self.memory.fetch(self._ring[number % SLOTS :][:1])
         slot = self._ring[number % SLOTS]
         names = ("hart", "command", "cause", "pc", "value", "begin", "end")
         hart, command, cause, pc, value, begin, end = (int(slot[name]) for name in names)
@@ -127,6 +129,7 @@ class Connection:
             self.aborts += before is None
             bound = int(self._head[0]) if before is None else before
             self._abort_before[0] = max(bound, int(self._abort_before[0]))
+            self.memory.send(self._abort_before)
             self._aborted = time.monotonic()
             self._changed.notify_all()
         self._line.ring()
@@ -151,7 +154,10 @@ class Connection:
             slot["ready"] = batch.ready
             slot["private"], slot["private_stride"] = batch.private, batch.stride
             slot["limit"] = 0 if self._options.count else round(limit * TICKS)
+            self.memory.send(self._ring[number % SLOTS :][:1])
             self._head[0] = number + 1
+            self.memory.send(self._head)
+        self.memory.fetch(self._told)
         if self._sleeping[0]:  # the lock between the two accesses acts as a fence
             self._line.ring()
         return number
@@ -179,6 +185,7 @@ class Connection:
                 if completed[0] == number and (reason := silence.reason(told)):
                     break
                 self._changed.wait(line.patience)
+                self.memory.fetch(self._told)
                 if completed[0] <= number and self._sleeping[0]:  # the bell was missed
                     line.ring()
         if completed[0] <= number:

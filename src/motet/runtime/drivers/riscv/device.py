@@ -1,4 +1,4 @@
-"""The accelerator as a device: separate memory, which the host can address, and work run by its cores.
+"""The accelerator as a device: separate memory, which the host can address or has a copy of, and work run by its cores.
 
 The queues' threads wait for the device; only small transfers run in the submitting thread.
 """
@@ -16,15 +16,16 @@ from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
 from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
-from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome, Connection
+from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome, Connection, DeviceLine
 from motet.runtime.drivers.riscv.emulator import Emulator, check_version
 from motet.runtime.drivers.riscv.errata import FIXED
 from motet.runtime.drivers.riscv.faults import error_of
-from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address
+from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer
 from motet.runtime.drivers.riscv.options import ARCHITECTURES, RiscvOptions
 from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, RiscvExecutable, load_riscv
 from motet.runtime.drivers.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
+from motet.runtime.drivers.riscv.stub import StubLine
 from motet.runtime.drivers.riscv.window import MemoryWindow
 from motet.runtime.timeline import Point
 
@@ -40,7 +41,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     marks an emulator with defects that code must avoid."""
 
     def __init__(
-        self, info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection,
+        self, info: DeviceInfo, options: RiscvOptions, line: DeviceLine, connection: Connection,
         errata: bool = False,
     ) -> None:
         super().__init__(info, QUEUES, None if options.timeout else CLOSING)
@@ -69,10 +70,17 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         return RiscvBuffer(self._memory, self._memory.heap, size)
 
     def view(self, buffer: Buffer) -> np.ndarray[Any, Any] | None:
-        return self._own(buffer).lasting_array()
+        own = self._own(buffer)
+        return own.lasting_array() if self._memory.shared else None
 
     def _bytes(self, buffer: RiscvBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return buffer.array
+
+    def _send(self, part: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        self._memory.send(part)
+
+    def _fetch(self, part: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+        self._memory.fetch(part)
 
     def _start(
         self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
@@ -106,7 +114,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _place(self, code: RiscvBuffer, content: bytes) -> None:
         """Let the device copy code to its place, as only the device can invalidate its translations of old code."""
         source = RiscvBuffer(self._memory, self._memory.heap, len(content))
-        source.array[:] = np.frombuffer(content, np.uint8)
+        write(self._memory, source.address, content)
         order = RiscvBuffer(self._memory, self._memory.control, COMMAND_TYPE.itemsize + 24)
         table = order.address + COMMAND_TYPE.itemsize
         command = np.zeros(1, COMMAND_TYPE)
@@ -116,6 +124,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         command["protection"] = open_protection_address()
         order.array[: command.nbytes] = command.view(np.uint8)
         order.array[command.nbytes :].view(np.uint64)[:] = source.address, code.address, 0
+        self._memory.send(order.array)
         private = self._private.address + _GAP
         outcome = self._connection.run(
             Batch(order.address, 1, table + 16, private, self._stride), self._connection.aborts
@@ -172,6 +181,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         def here(ticks: int) -> float:
             return outcome.heard - (outcome.end - ticks) / TICKS
 
+        instance.fetch()
         found = instance.pieces()
         for place in work.places:
             item, command = work.work[place], instance.commands[place]
@@ -232,8 +242,16 @@ def open_window(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
     return _checked(info, options, window, Connection(window.memory, window, options))
 
 
+def open_stub(info: DeviceInfo, options: RiscvOptions) -> RiscvDevice:
+    """Open a device behind a GDB stub. Raises DeviceError if it cannot be reached or its firmware is not found."""
+    stub = StubLine(info.uri, options)
+    connection = Connection(stub.memory, stub, options)
+    stub.start(connection.lose)
+    return _checked(info, options, stub, connection)
+
+
 def _checked(
-    info: DeviceInfo, options: RiscvOptions, line: Emulator | MemoryWindow, connection: Connection, errata: bool = False
+    info: DeviceInfo, options: RiscvOptions, line: DeviceLine, connection: Connection, errata: bool = False
 ) -> RiscvDevice:
     """The device, after a check that it has the properties that its options state."""
     box = mailbox(connection.memory)

@@ -18,7 +18,7 @@ from pathlib import Path
 from motet.errors import DeviceError
 from motet.runtime.device import API_VERSION, DeviceInfo
 from motet.runtime.drivers.riscv import options
-from motet.runtime.drivers.riscv.device import FAMILY, RiscvDevice, open_emulator, open_window
+from motet.runtime.drivers.riscv.device import FAMILY, RiscvDevice, open_emulator, open_stub, open_window
 from motet.runtime.drivers.riscv.emulator import MISSING, program
 from motet.runtime.uri import split_uri
 
@@ -36,7 +36,7 @@ def probe() -> Sequence[DeviceInfo]:
     ]
     emulators[0] = replace(emulators[0], instances=emulators[0].available)
     simulator = _described("a RISC-V core, simulated by QEMU", _SIMULATOR, "" if program() else MISSING)
-    found = [*emulators, simulator, _described("RISC-V cores in a window of memory", _HARDWARE, _hardware_obstacle())]
+    found = [*emulators, simulator, _described("RISC-V cores of a board", _HARDWARE, _hardware_obstacle())]
     ordinals = iter(range(len(found)))
     return [replace(info, ordinal=next(ordinals)) if info.available else info for info in found]
 
@@ -49,7 +49,9 @@ def open(info: DeviceInfo) -> RiscvDevice:
         info, cores=chosen.harts, threads=chosen.harts, level=chosen.arch, memory=chosen.memory,
         instruction=1e-9 if chosen.count else 0.0,
     )
-    return open_emulator(described, chosen) if is_emulator else open_window(described, chosen)
+    if is_emulator:
+        return open_emulator(described, chosen)
+    return open_stub(described, chosen) if chosen.gdb else open_window(described, chosen)
 
 
 def _described(name: str, uri: str, reason: str) -> DeviceInfo:
@@ -65,11 +67,14 @@ def _described(name: str, uri: str, reason: str) -> DeviceInfo:
 def _hardware_obstacle() -> str:
     variable = options.VARIABLES["hw"]
     if not os.environ.get(variable):
-        return f"not described; set {variable} to window=FILE and what else there is to say"
+        return f"not described; set {variable} to window=FILE or gdb=HOST:PORT, and what else there is to say"
     try:
-        window = options.parse(_HARDWARE).window
+        chosen = options.parse(_HARDWARE)
     except DeviceError:
         return ""  # the description of the device contains it
+    window = chosen.window
+    if chosen.gdb:
+        return ""  # a stub serves one client at a time, so that it is not asked
     if window is None:
-        return f"no window; add window=FILE to {variable}"
+        return f"no window and no stub; add window=FILE or gdb=HOST:PORT to {variable}"
     return "" if Path(window).exists() else f"no file {window}, the window that {variable} names"

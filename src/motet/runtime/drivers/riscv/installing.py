@@ -45,11 +45,18 @@ def install(memory: RiscvMemory, options: RiscvOptions) -> None:
     box["spin"] = FOREVER if math.isinf(options.spin) else round(options.spin * TICKS)
     box["base"] = address
     box["count"] = options.count
+    memory.send(box)
 
 
 def mailbox(memory: RiscvMemory) -> np.ndarray[Any, np.dtype[np.void]]:
     """The mailbox, in place, as an array of one element."""
     return memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)
+
+
+def device_half(memory: RiscvMemory) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The part of the mailbox that the device writes, in place."""
+    offset = MAILBOX_TYPE.fields["completed"][1] if MAILBOX_TYPE.fields else 0
+    return memory.part(DRAM + MAILBOX + offset, MAILBOX_TYPE.itemsize - offset)
 
 
 def open_protection_address() -> int:
@@ -58,7 +65,9 @@ def open_protection_address() -> int:
 
 
 def write(memory: RiscvMemory, address: int, data: bytes) -> None:
-    memory.part(address, len(data))[:] = np.frombuffer(data, np.uint8)
+    part = memory.part(address, len(data))
+    part[:] = np.frombuffer(data, np.uint8)
+    memory.send(part)
 
 
 def check_digest(memory: RiscvMemory) -> None:

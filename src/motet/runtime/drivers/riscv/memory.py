@@ -20,7 +20,12 @@ _FAILED = ctypes.c_void_p(-1).value
 
 class RiscvMemory:
     """The device's memory: `size` bytes from `offset` of a file on. The mapping lives as long as any array of it; the
-    file's descriptor stays with its owner."""
+    file's descriptor stays with its owner.
+
+    Who writes a part calls `send` after it, and who reads one calls `fetch` before it: they do nothing where, as here,
+    the device shares the bytes."""
+
+    shared = True  # whether the host addresses the device's own bytes
 
     def __init__(self, descriptor: int, size: int, device: str, offset: int = 0) -> None:
         self.device = device
@@ -37,6 +42,12 @@ class RiscvMemory:
     def part(self, address: int, size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """`size` bytes from the device's `address` on, in place."""
         return self.bytes[address - DRAM : address - DRAM + size]
+
+    def send(self, part: np.ndarray[Any, Any]) -> None:
+        """Let the device see what was written to `part`, a contiguous array in place."""
+
+    def fetch(self, part: np.ndarray[Any, Any]) -> None:
+        """Update `part`, a contiguous array in place, with what the device wrote."""
 
 
 class _Mapping:

@@ -22,6 +22,7 @@ describes it. `riscv:iss` is `riscv:qemu` with `count=1`; options marked qemu be
     window=FILE         (hw) a file or character device whose bytes are the device's memory, coherent with it
     offset=0x80000000   (hw) the memory's offset in that file
     bell=FILE           (hw) its serial line, on which a byte wakes it; without one it is polled, and must not sleep
+    gdb=HOST:PORT       (hw) instead of a window: the GDB stub through which the memory is reached, or its Unix socket
     install=1           (hw) writes the firmware and waits until the cores are started
 """
 
@@ -70,6 +71,7 @@ class RiscvOptions:
     window: Path | None = None
     offset: int = 0
     bell: Path | None = None
+    gdb: str = ""
     install: bool = False
 
     @property
@@ -120,6 +122,8 @@ def _check(options: RiscvOptions, where: str) -> None:
         )
     if options.count and options.harts != 1:
         raise DeviceError(f"{where}: count=1 with harts={options.harts}; instructions are counted with harts=1 alone")
+    if options.gdb and (options.window or options.bell):
+        raise DeviceError(f"{where}: gdb={options.gdb} with a window or a bell; expected one way to its memory")
     if options.trace and options.folder is None:
         raise DeviceError(f"{where}: trace={options.trace} without a folder; expected folder=FOLDER to write it to")
 
@@ -182,5 +186,6 @@ _PARSERS: dict[str, OptionParser] = {
     "window": (_path, "a file", "hw"),
     "offset": (_offset, "bytes, a multiple of 4096", "hw"),
     "bell": (_path, "a file", "hw"),
+    "gdb": (lambda text: text or None, "HOST:PORT, or the path of a socket", "hw"),
     "install": (_switch, "0 or 1", "hw"),
 }

@@ -223,7 +223,7 @@ class BatchInstance:
 
     def __init__(self, owner: RiscvCommandBuffer, memory: RiscvBuffer) -> None:
         self.memory = memory
-        content = memory.array
+        content = self._content = memory.array
         content[:] = owner.template(memory.address)
         commands = len(owner.work) * COMMAND_TYPE.itemsize
         self.commands = content[:commands].view(COMMAND_TYPE)
@@ -239,6 +239,13 @@ class BatchInstance:
         self.commands["pieces"] = self._note(owner) if noted else 0
         if owner.guard:
             self._protections[:] = owner.protections(externals)
+        self.memory.memory.send(self._content)
+
+    def fetch(self) -> None:
+        """Update what the device has noted of the run."""
+        self.memory.memory.fetch(self._content)
+        if self._notes is not None:
+            self.memory.memory.fetch(self._notes.array)
 
     def pieces(self) -> list[list[tuple[int, int, int]]]:
         """For each command, the parts that cores ran, as core, begin and end by the device's clock. Consecutive parts
@@ -269,6 +276,7 @@ class BatchInstance:
         if self._notes is None:
             self._notes = RiscvBuffer(self.memory.memory, owner.control, int(parts.sum()) * PIECE_TYPE.itemsize)
         self._notes.array[:] = 0
+        self.memory.memory.send(self._notes.array)
         return self._notes.address + PIECE_TYPE.itemsize * (np.cumsum(parts) - parts)
 
 
