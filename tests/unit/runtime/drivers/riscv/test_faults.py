@@ -302,7 +302,7 @@ def test_a_device_that_goes_on_is_not_lost():
     executable = device.load([compile_text(FINE)], ["test.o"])
     work = device.record(executable, [Work("launch", (), "fine")], 0, 0)
     assert device.emulator is not None
-    os.kill(device.emulator.pid, signal.SIGSTOP)
+    stop(device.emulator.pid)
     point = device.submit(work, [])
     assert not point.wait(0.5)
     os.kill(device.emulator.pid, signal.SIGCONT)
