@@ -35,8 +35,8 @@ def refuse_unknown(model: OnnxModel) -> None:
 
 
 def refuse_large(model: OnnxModel) -> None:
-    """Raises CompileError for the first node with a result of more bytes than a tensor may have, or that joins or makes
-    too many tensors. Types must be inferred."""
+    """Raises CompileError for the first node with a result of more bytes than a tensor may have, or of extents below 0,
+    or that joins or makes too many tensors. Types must be inferred."""
     import onnx
 
     shapes, types = static_shapes(model), element_types(model)
@@ -50,6 +50,11 @@ def refuse_large(model: OnnxModel) -> None:
         for name in node.output:
             if not (shape := shapes.get(name)) or not types.get(name):
                 continue
+            if min(shape) < 0:
+                raise model.error(
+                    f"{label(node)}: operator {node.op_type}: its result {name!r} has the extents {list(shape)}; "
+                    "expected none below 0"
+                )
             size = math.prod(shape) * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).itemsize
             if size > MAXIMUM_BYTES:
                 raise model.error(

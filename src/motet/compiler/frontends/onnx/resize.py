@@ -40,12 +40,15 @@ _CHOICES = {
 
 
 def check_resize(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises ValueError for an attribute that ONNX does not allow, CompileError for a filter as wide as a call says."""
+    """Raises ValueError for attributes and extents that ONNX does not allow, and CompileError for a filter as
+    wide as a call says."""
     for name, known in _CHOICES.items():
         if (said := attribute(node, name, b"").decode()) and said not in known:
             raise ValueError(f"{name}={said}; expected {', '.join(known)}")
     before, after = (facts.extents(name) or [None] for name in (node.input[0], node.output[0]))
     scales = facts.model.constants.get(node.input[2]) if len(node.input) > 2 else None
+    if any(size == 0 and count for size, count in zip(before, after, strict=False)):
+        raise ValueError(f"a tensor of extents {before} to {after}; expected elements")
     if attribute(node, "antialias", 0) and scales is None and None in (*before[2:], *after[2:], *before[:1]):
         raise refused(node, facts, "with antialias to extents that only a call knows", "known extents or scales")
 
