@@ -60,3 +60,23 @@ def test_elements_are_repeated_by_whole_scales_as_numpy_repeats_them() -> None:
         x = np.random.default_rng(0).integers(0, 256, (1, 2, *extents), np.uint8)
         for form, found, wanted in zip(forms, session(x), ReferenceEvaluator(model).run(None, {"x": x}), strict=True):
             np.testing.assert_array_equal(found, wanted, err_msg=str(form))
+
+
+@pytest.mark.parametrize("given", [[3, 4], None])
+def test_filters_are_antialiased_for_any_batch(given: list[int] | None) -> None:
+    """By sizes of the model for both last axes, or by sizes of the call for all."""
+    inputs, axes = [("x", TensorProto.FLOAT, ["n", 3, 8, 9])], {"axes": [2, 3]} if given else {}
+    inputs += [] if given else [("sizes", TensorProto.INT64, [4])]
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", antialias=1, **axes)], "antialiased",
+        [helper.make_tensor_value_info(*each) for each in inputs],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3, 3, 4])],
+        [numpy_helper.from_array(np.array(given), "sizes")] if given else [],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = motet.load(motet.compile(model, cache=False))
+    for count in (1, 5):
+        feeds = {"x": np.random.default_rng(0).standard_normal((count, 3, 8, 9)).astype(np.float32)}
+        feeds |= {} if given else {"sizes": np.array([count, 3, 3, 4])}
+        (wanted,) = ReferenceEvaluator(model).run(None, feeds)
+        np.testing.assert_allclose(session(*feeds.values()), wanted, rtol=1e-5, atol=1e-6)

@@ -45,11 +45,15 @@ def check_resize(node: onnx.NodeProto, facts: ModelFacts) -> None:
     for name, known in _CHOICES.items():
         if (said := attribute(node, name, b"").decode()) and said not in known:
             raise ValueError(f"{name}={said}; expected {', '.join(known)}")
-    before, after = (facts.extents(name) or [None] for name in (node.input[0], node.output[0]))
-    scales = facts.model.constants.get(node.input[2]) if len(node.input) > 2 else None
-    if any(size == 0 and count for size, count in zip(before, after, strict=False)):
+    before, after = (facts.extents(name) or [] for name in (node.input[0], node.output[0]))
+    changes = list(zip(before, after, strict=False))
+    if any(size == 0 and count for size, count in changes):
         raise ValueError(f"a tensor of extents {before} to {after}; expected elements")
-    if attribute(node, "antialias", 0) and scales is None and None in (*before[2:], *after[2:], *before[:1]):
+    if len(changes) > 2:  # batches and channels stay
+        named = attribute(node, "axes", list(range(len(changes))))
+        changes = [changes[axis] for axis in named if axis % len(changes) > 1]
+    scales = facts.model.constants.get(node.input[2]) if len(node.input) > 2 else None
+    if attribute(node, "antialias", 0) and scales is None and any(None in each for each in changes or [(None, None)]):
         raise refused(node, facts, "with antialias to extents that only a call knows", "known extents or scales")
 
 
