@@ -7,7 +7,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest
-from motet.compiler.codegen.cpu.emit.builder import I8, Index
+from motet.compiler.codegen.cpu.emit.builder import I8, Index, Splat
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE, MEMORY_TYPES, TileFrame
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.product import Operand, Product
@@ -90,4 +90,4 @@ class AttentionMemory:
         return ir.Constant(self.element, value)
 
     def numbers(self, value: float) -> ir.Constant:
-        return ir.Constant(self.vector, [value] * self.plan.lanes)
+        return Splat(self.vector, value)

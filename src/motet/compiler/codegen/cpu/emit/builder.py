@@ -17,6 +17,18 @@ F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()
 
 
+class Splat(ir.Constant):
+    """A vector with `number` in every lane, in LLVM's short form. llvmlite would write every lane, which is most of the
+    text of an elementary function."""
+
+    def __init__(self, kind: ir.VectorType, number: float | None) -> None:
+        self.each = ir.Constant(kind.element, number)
+        super().__init__(kind, [self.each] * kind.count)
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.each.type} {self.each.get_reference()})"
+
+
 class Builder(ir.IRBuilder):
     """An IR builder that stands in a function, at the end of a block.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, I64, Builder
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I8, I16, I32, I64, Builder, Splat
 from motet.compiler.codegen.cpu.emit.float_lanes import Value, like, same_lanes, scalar_type
 from motet.compiler.kernels.kernel import ITEM_BITS
 
@@ -127,5 +127,5 @@ def widen(b: Builder, value: Value, lanes: int) -> Value:
     if lanes == 1 or isinstance(value.type, ir.VectorType):
         return value
     if isinstance(value, ir.Constant) and not isinstance(value.constant, str):
-        return ir.Constant(ir.VectorType(value.type, lanes), [value.constant] * lanes)
+        return Splat(ir.VectorType(value.type, lanes), value.constant)
     return b.splat(value, lanes)

@@ -7,7 +7,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F64, I32, I64, Builder, type_suffix
+from motet.compiler.codegen.cpu.emit.builder import F64, I32, I64, Builder, Splat, type_suffix
 
 Value = Any
 """An `ir.Value`; llvmlite does not declare types for the values of its builders."""
@@ -15,9 +15,7 @@ Value = Any
 
 def like(kind: Any, value: float | int) -> ir.Constant:
     """`value` as a constant of `kind`, a scalar or a vector."""
-    if isinstance(kind, ir.VectorType):
-        return ir.Constant(kind, [value] * kind.count)
-    return ir.Constant(kind, value)
+    return (Splat if isinstance(kind, ir.VectorType) else ir.Constant)(kind, value)
 
 
 def scalar_type(kind: Any) -> Any:

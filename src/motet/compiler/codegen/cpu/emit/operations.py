@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit import vector_math
-from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I16, I64, Builder, type_suffix
+from motet.compiler.codegen.cpu.emit.builder import F16, F32, F64, I1, I16, I64, Builder, Splat, type_suffix
 from motet.compiler.codegen.cpu.emit.compute_types import (
     Unsupported,
     carried_type,
@@ -105,11 +105,7 @@ def _bounded(name: str, greater: bool) -> Callable[[Builder, Value, Value], Valu
 def _uniform_constant(value: Value) -> float | None:
     if not isinstance(value, ir.Constant) or scalar_type(value.type) not in (F32, F64):
         return None
-    constant: Any = value.constant
-    first: Any = constant
-    if isinstance(value.type, ir.VectorType):
-        first = constant[0] if isinstance(constant, list) else None
-    number = first.constant if isinstance(first, ir.Constant) else first
+    number: Any = (value.each if isinstance(value, Splat) else value).constant
     return float(number) if isinstance(number, (int, float)) else None
 
 

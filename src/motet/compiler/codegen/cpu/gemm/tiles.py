@@ -7,7 +7,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     LINE,
@@ -130,7 +130,7 @@ class Tiles(ContractionSpace):
             value = views.read(init, row, column, lanes)
             return widen(f, value, init.dtype, (), self.c.product.dtype)
         number = float(init) if self.c.product.is_float else int(init)
-        return ir.Constant(kind, [number] * lanes.lanes) if number else ir.Constant(kind, None)
+        return Splat(kind, number) if number else ir.Constant(kind, None)
 
     def finish_rows(
         self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F32, I32
+from motet.compiler.codegen.cpu.emit.builder import F32, I32, Splat
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 
 _TABLE_LANES = 16
@@ -35,4 +35,4 @@ class Widening:
         return f.sitofp(f.ashr(top, self._constant(32 - self.bits)), floats)
 
     def _constant(self, number: int) -> ir.Value:
-        return ir.Constant(ir.VectorType(I32, self.lanes), [number] * self.lanes)
+        return Splat(ir.VectorType(I32, self.lanes), number)

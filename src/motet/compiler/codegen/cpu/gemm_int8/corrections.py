@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, shared_function, widen
 from motet.compiler.codegen.cpu.gemm_int8.reading import Factor
@@ -54,7 +54,7 @@ class Int8Corrections(Int8Space):
         if not self.column_sums or not isinstance(self.found.a.zero, int):
             return {}
         lanes, number = self.how.lanes, _wrapped(self.how.column_factor - self.found.a.zero)
-        factor = ir.Constant(ir.VectorType(I32, lanes), [number] * lanes)
+        factor = Splat(ir.VectorType(I32, lanes), number)
         return {
             column: f.mul(f.load_vector(f.at(columns, column, I32), I32, lanes), factor) for column, _ in vectors
         }
@@ -82,7 +82,7 @@ class Int8Corrections(Int8Space):
         lanes = self.how.lanes
         a_zero = self._zero(f, views, self.found.a, row, column, lane)
         if self.column_sums and not isinstance(self.found.a.zero, int):
-            factor = f.sub(ir.Constant(a_zero.type, [self.how.column_factor] * lanes), a_zero)
+            factor = f.sub(Splat(a_zero.type, self.how.column_factor), a_zero)
             value = f.add(value, f.mul(f.load_vector(f.at(column_sums, column, I32), I32, lanes), factor))
         if self.row_sums:
             total = f.splat(f.load_vector(f.at(row_sums, row, I32), I32, 1), lanes)

@@ -22,7 +22,7 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I8, I16, I32, I64, Index
+from motet.compiler.codegen.cpu.emit.builder import I8, I16, I32, I64, Index, Splat
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -174,7 +174,7 @@ def column_sums(f: TileFrame, how: Arithmetic, blocks: int, b: ir.Value, b_block
     """Compute the sums of B's columns in `sums[16 blocks]`."""
     how = how if how.way != "tiles" else Arithmetic("dots", how.lanes, not how.b_unsigned, how.b_unsigned)
     kind = ir.VectorType(I16, how.lanes * 2) if how.way == "pairs" else ir.VectorType(I8, how.lanes * 4)
-    ones = ir.Constant(kind, [1] * kind.count)
+    ones = Splat(kind, 1)
     width = how.registers
 
     def step(q: Index, values: list[ir.Value]) -> list[ir.Value]:
