@@ -123,11 +123,11 @@ def test_every_sign_and_order_of_dimensions_is_exact(order: str, signs: str, tar
 def test_the_largest_bytes_neither_saturate_nor_overflow(signs: str, target: CpuTarget) -> None:
     m, n, k = 19, 35, 517
     extremes = {"s": (-128, 127), "u": (0, 255)}
+    session = build(product(m, n, k, signs), target)
     for a_value in extremes[signs[0]]:
         for b_value in extremes[signs[1]]:
             a, b = np.full((m, k), a_value, BYTES[signs[0]]), np.full((k, n), b_value, BYTES[signs[1]])
-            (result,) = run(product(m, n, k, signs), [a.view(np.int8), b.view(np.int8)], target)
-            assert (result == a_value * b_value * k).all()
+            assert (session.main(a.view(np.int8), b.view(np.int8)) == a_value * b_value * k).all()
 
 
 @every_target
