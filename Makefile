@@ -6,6 +6,10 @@ BIN    := .venv/bin
 STAMP  := .venv/installed
 JOBS   ?= $(shell expr $$(nproc 2> /dev/null || echo 3) + 1)
 
+# What is imported is compiled once, into folders of this clone alone. Where this variable is set, each process of the tests
+# would compile the tests, and each that imports PyTorch would compile that, for several seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 # uv installs in seconds what takes pip minutes. It reads what pip's variables say of indices and folders with wheels.
 INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
 	$(if $(PIP_EXTRA_INDEX_URL),UV_EXTRA_INDEX_URL='$(PIP_EXTRA_INDEX_URL)') $(BIN)/uv pip install --quiet --python
@@ -20,8 +24,7 @@ $(STAMP): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found: install one, or give PYTHON=/path/to/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(INSTALL) $(BIN)/python --compile-bytecode -e '.[test,lint]'
-	@$(BIN)/python -m compileall -q src # where nothing may write bytecode, it stays undone
+	$(INSTALL) $(BIN)/python -e '.[test,lint]'
 	@touch $@
 
 build:
