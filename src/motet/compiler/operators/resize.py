@@ -366,9 +366,10 @@ def _as_float(wide: Floats, value: ir.Value, unsigned: bool) -> ir.Value:
 
 
 def _as_element(wide: Floats, value: ir.Value, kind: ir.Type, unsigned: bool) -> ir.Value:
-    """A number as an element: an integer is the nearest one, the even one of two, that the type has."""
+    """A number as an element: an integer is the nearest one, the even one of two, that both types have."""
     if not isinstance(kind, ir.IntegerType):
         return wide.narrowed(value, kind)
     low, high = (0, 2**kind.width - 1) if unsigned else (-(2 ** (kind.width - 1)), 2 ** (kind.width - 1) - 1)
-    whole = wide.clip(wide.round(value), wide.of(low), wide.of(high))
+    most = float(high) if float(high) <= high else math.nextafter(high, 0)  # 2⁶³ - 1 is none of f64's
+    whole = wide.clip(wide.round(value), wide.of(low), wide.of(most))
     return create("arith.fptoui" if unsigned else "arith.fptosi", kind, [whole])

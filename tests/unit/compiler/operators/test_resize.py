@@ -80,3 +80,27 @@ def test_filters_are_antialiased_for_any_batch(given: list[int] | None) -> None:
         feeds |= {} if given else {"sizes": np.array([count, 3, 3, 4])}
         (wanted,) = ReferenceEvaluator(model).run(None, feeds)
         np.testing.assert_allclose(session(*feeds.values()), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_at_the_ends_of_their_type_stay_there(dtype: type[np.integer]) -> None:
+    """Linear sums and extrapolated numbers are clamped to the last numbers of f64 that the type has."""
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    x = np.array([[most, most - 511, most, most - 4096, most // 3, least + 511, least, least]], dtype)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "", "sizes"], ["doubled"], mode="linear",
+                          coordinate_transformation_mode="asymmetric"),
+         helper.make_node("Resize", ["x", "region", "", "sizes"], ["outside"], mode="linear",
+                          coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=1e30)],
+        "ends",
+        [helper.make_tensor_value_info("x", kind, [1, 8])],
+        [helper.make_tensor_value_info(name, kind, [1, 16]) for name in ("doubled", "outside")],
+        [numpy_helper.from_array(np.array([1, 16]), "sizes"),
+         numpy_helper.from_array(np.array([0, 2, 1, 3], np.float32), "region")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    doubled, outside = motet.load(motet.compile(model, cache=False))(x)
+    last = np.nextafter(float(most), 0)
+    np.testing.assert_array_equal(doubled[:, ::2], np.minimum(x.astype(np.float64), last).astype(dtype))
+    np.testing.assert_array_equal(outside, np.full((1, 16), last).astype(dtype))
