@@ -1,4 +1,4 @@
-"""The client of a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-Link).
+"""The client of a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-DeviceLink).
 
 Source: Debugging with GDB, appendix E (Remote Serial Protocol).
 """
@@ -6,22 +6,21 @@ Source: Debugging with GDB, appendix E (Remote Serial Protocol).
 from __future__ import annotations
 
 import re
-import socket
 import time
 
-from motet.runtime.drivers.common.link import LinkLost
+from motet.runtime.drivers.common.link import DeviceLink, LinkLost
 
 INTERRUPT = b"\x03"
 STOPS = (b"S", b"T")  # the first bytes of the reasons of a stop
 
 
 class GdbStub:
-    """A stub on `connection`, a connected stream, whose processor is stopped. It is given `patience` seconds for each
-    answer. Methods raise LinkLost; one thread uses it at a time. `description` is the stub's own of its processor, an
-    XML document; empty if it has none."""
+    """A stub on `connection`, which this object closes, whose processor is stopped. It is given `patience` seconds for
+    each answer. Methods raise LinkLost; one thread uses it at a time. `description` is the stub's own of its processor,
+    an XML document; empty if it has none."""
 
-    def __init__(self, connection: socket.socket, patience: float = 10.0) -> None:
-        self._socket = connection
+    def __init__(self, connection: DeviceLink, patience: float = 10.0) -> None:
+        self._link = connection
         self._patience = patience
         self._received = bytearray()
         self._packet_bytes = 400
@@ -75,15 +74,15 @@ class GdbStub:
 
     def interrupt(self, end: float) -> bool:
         """Stop the processor; False if it still runs at `end`."""
-        self._transmit(INTERRUPT)
+        self._link.send(INTERRUPT, self._patience)
         return self.await_stop(end) is not None
 
     def send(self, packet: bytes) -> None:
         """Send a packet whose answer, if there is one, comes when the processor stops."""
-        self._transmit(b"$%s#%02x" % (packet, sum(packet) & 0xFF))
+        self._link.send(b"$%s#%02x" % (packet, sum(packet) & 0xFF), self._patience)
 
     def close(self) -> None:
-        self._socket.close()
+        self._link.close()
 
     # -- packets ---------------------------------------------------------------------------------
 
@@ -98,13 +97,6 @@ class GdbStub:
         if b"QStartNoAckMode+" in features and self.ask(b"QStartNoAckMode") != b"OK":
             raise LinkLost("the stub refuses QStartNoAckMode")
 
-    def _transmit(self, data: bytes) -> None:
-        try:
-            self._socket.settimeout(self._patience)
-            self._socket.sendall(data)
-        except OSError as error:
-            raise LinkLost(f"the connection to the stub failed: {error}") from None
-
     def _receive(self, end: float) -> bytes | None:
         """The next packet, which is acknowledged; None at `end`."""
         while True:
@@ -114,25 +106,9 @@ class GdbStub:
                 packet = bytes(self._received[begin + 1 : stop])
                 del self._received[: stop + 3]
                 return _expanded(packet)
-            if not self._more(end):
+            if not (more := self._link.receive(end)):
                 return None
-
-    def _more(self, end: float) -> bool:
-        """Receive what there is; False at `end`."""
-        left = end - time.monotonic()
-        if left <= 0:
-            return False
-        try:
-            self._socket.settimeout(left)
-            data = self._socket.recv(1 << 16)
-        except TimeoutError:
-            return False
-        except OSError as error:
-            raise LinkLost(f"the connection to the stub failed: {error}") from None
-        if not data:
-            raise LinkLost("the stub closed the connection")
-        self._received += data
-        return True
+            self._received += more
 
 
 def _expanded(packet: bytes) -> bytes:

@@ -14,14 +14,14 @@ from dataclasses import replace
 
 from motet.errors import DeviceError
 from motet.runtime.device import API_VERSION, DeviceInfo
-from motet.runtime.drivers.common.link import LinkLost, connect
+from motet.runtime.drivers.common.link import DeviceLink, LinkLost, connect, open_port
 from motet.runtime.drivers.embedded import options
 from motet.runtime.drivers.embedded.device import EmbeddedDevice, heap_of
 from motet.runtime.drivers.embedded.emulator import BoardEmulator, missing
 from motet.runtime.drivers.embedded.gdb import GdbTransport
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
-from motet.runtime.drivers.embedded.serial_line import SerialTransport, open_port
+from motet.runtime.drivers.embedded.serial_line import SerialTransport
 from motet.runtime.drivers.embedded.transport import Transport
 
 api = API_VERSION
@@ -60,18 +60,27 @@ def open(info: DeviceInfo) -> EmbeddedDevice:
 
 def _connect(chosen: EmbeddedOptions, image: AgentImage, emulator: BoardEmulator | None) -> Transport:
     """The transport of a device. Raises LinkLost."""
-    if emulator is not None and chosen.link == "gdb":
-        return GdbTransport(emulator.connection, image, chosen.boot, flash=False)
+    link = _link(chosen, emulator)
+    try:
+        if "gdb" in (chosen.platform, chosen.link if emulator is not None else ""):
+            return GdbTransport(link, image, chosen.boot, chosen.flash and emulator is None)
+        return SerialTransport(link, image, chosen.boot)
+    except LinkLost:
+        link.close()
+        raise
+
+
+def _link(chosen: EmbeddedOptions, emulator: BoardEmulator | None) -> DeviceLink:
+    """The connection to a device. Raises LinkLost."""
     if emulator is not None:
-        emulator.connection.setblocking(False)
-        return SerialTransport(emulator.connection.detach(), image, chosen.boot)
+        return DeviceLink(emulator.connection.detach(), "the emulator's line")
     if chosen.platform == "gdb":
         if not chosen.address:
             raise LinkLost("no stub is named; expected address=HOST:PORT")
-        return GdbTransport(connect(chosen.address), image, chosen.boot, chosen.flash)
+        return connect(chosen.address)
     if not chosen.port:
         raise LinkLost("no line is named; expected port=/dev/ttyUSB0")
-    return SerialTransport(open_port(chosen.port, chosen.baud), image, chosen.boot)
+    return open_port(chosen.port, chosen.baud)
 
 
 def _described(platform: str) -> DeviceInfo:

@@ -1,4 +1,4 @@
-"""A device behind a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-Link).
+"""A device behind a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-DeviceLink).
 
 The processor is stopped at `motet_pause` while the host accesses its memory.
 """
@@ -6,12 +6,11 @@ The processor is stopped at `motet_pause` while the host accesses its memory.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable
 
 from motet.runtime.drivers.common.gdb import GdbStub
-from motet.runtime.drivers.common.link import LinkLost
+from motet.runtime.drivers.common.link import DeviceLink, LinkLost
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE, offset_of
 
@@ -23,9 +22,9 @@ _RISCV_REGISTERS = {"sp": 2, "pc": 32}
 
 
 class GdbTransport(GdbStub):
-    """See `Transport`. `connection` is a connected stream; `flash` writes the image first."""
+    """See `Transport`. `flash` writes the image first."""
 
-    def __init__(self, connection: socket.socket, image: AgentImage, boot: float, flash: bool) -> None:
+    def __init__(self, connection: DeviceLink, image: AgentImage, boot: float, flash: bool) -> None:
         super().__init__(connection)
         self._image = image
         self._breakpoint = b""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
 import struct
-import termios
 import time
-import tty
 import zlib
 from collections.abc import Callable
 
 import numpy as np
 
-from motet.runtime.drivers.common.link import LinkLost
+from motet.runtime.drivers.common.link import DeviceLink, LinkLost
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import ABORT, ANSWER, BOARD_TYPE, DIGEST, PAYLOAD, REQUEST, LineFrame
 
@@ -25,10 +20,10 @@ _HEAD = struct.Struct("<BQI")
 
 
 class SerialTransport:
-    """See `Transport`. `descriptor` is an open line, which this object closes."""
+    """See `Transport`. This object closes `line`."""
 
-    def __init__(self, descriptor: int, image: AgentImage, boot: float) -> None:
-        self._descriptor = descriptor
+    def __init__(self, line: DeviceLink, image: AgentImage, boot: float) -> None:
+        self._link = line
         self._received = bytearray()
         self._identify(image, boot)
 
@@ -57,14 +52,13 @@ class SerialTransport:
     def finish(self, limit: float) -> bool:
         end = time.monotonic() + limit
         while (now := time.monotonic()) < end:
-            self._put(bytes([ABORT]))
+            self._link.send(bytes([ABORT]), _PATIENCE)
             if self._answered(min(end, now + 4 * _LOOK)):
                 return True
         return False
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
+        self._link.close()
 
     # -- frames ----------------------------------------------------------------------------------
 
@@ -107,17 +101,7 @@ class SerialTransport:
 
     def _send(self, kind: LineFrame, address: int, size: int, data: bytes = b"") -> None:
         body = _HEAD.pack(kind, address, size) + data
-        self._put(bytes([REQUEST]) + body + struct.pack("<I", zlib.crc32(body)))
-
-    def _put(self, data: bytes) -> None:
-        try:
-            while data:
-                _, ready, _ = select.select([], [self._descriptor], [], _PATIENCE)
-                if not ready:
-                    raise LinkLost(f"the line accepts no bytes for {_PATIENCE:g} s")
-                data = data[os.write(self._descriptor, data) :]
-        except OSError as error:
-            raise LinkLost(f"the line failed: {error.strerror}") from None
+        self._link.send(bytes([REQUEST]) + body + struct.pack("<I", zlib.crc32(body)), _PATIENCE)
 
     def _receive(self, end: float) -> tuple[int, bytes] | None:
         """The next whole frame's kind and content; None at `end`. A damaged frame is dropped."""
@@ -137,38 +121,6 @@ class SerialTransport:
                     if good:
                         return kind, body[_HEAD.size :]
                     continue
-            if not self._more(end):
+            if not (more := self._link.receive(end)):
                 return None
-
-    def _more(self, end: float) -> bool:
-        left = end - time.monotonic()
-        if left <= 0:
-            return False
-        try:
-            ready, _, _ = select.select([self._descriptor], [], [], left)
-            data = os.read(self._descriptor, 1 << 16) if ready else b""
-        except OSError as error:
-            raise LinkLost(f"the line failed: {error.strerror}") from None
-        if ready and not data:
-            raise LinkLost("the line was closed")
-        self._received += data
-        return True
-
-
-def open_port(path: str, baud: int) -> int:
-    """Open a serial port without line editing, at `baud`. Raises LinkLost."""
-    speed = getattr(termios, f"B{baud}", None)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise LinkLost(f"port {path}: {error.strerror}") from None
-    try:
-        tty.setraw(descriptor)
-        attributes = termios.tcgetattr(descriptor)
-        attributes[4] = attributes[5] = speed
-        termios.tcsetattr(descriptor, termios.TCSANOW, attributes)
-        termios.tcflush(descriptor, termios.TCIOFLUSH)
-    except (OSError, termios.error) as error:
-        os.close(descriptor)
-        raise LinkLost(f"port {path}: not a serial line of {baud} baud: {error}") from None
-    return descriptor
+            self._received += more

@@ -136,7 +136,7 @@ def test_a_stub_that_closes_when_it_is_greeted(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setenv("MOTET_RISCV_HW", f"gdb={tmp_path / 'stub'}")
         thread = threading.Thread(target=lambda: _greeted(server.accept()[0]))
         thread.start()
-        with pytest.raises(DeviceError, match=r"^device riscv:hw: the stub closed the connection$"):
+        with pytest.raises(DeviceError, match=r"^device riscv:hw: the connection to the stub at \S+ was closed$"):
             open_device(find_device("riscv:hw"))
         thread.join()
 
@@ -151,7 +151,7 @@ def test_a_stub_that_closes_while_its_device_works(board: Board):
     device = _open("riscv:hw?install=1")
     point = _hang(device)
     process.kill()
-    with pytest.raises(DeviceLost, match=r"^device riscv:hw\?install=1: lost: the (connection to the )?stub .*$"):
+    with pytest.raises(DeviceLost, match=r"^device riscv:hw\?install=1: lost: the connection to the stub .*$"):
         point.wait(60)
     with pytest.raises(DeviceLost):
         device.allocate(8)
