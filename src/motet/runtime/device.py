@@ -55,7 +55,8 @@ class DeviceInfo:
     copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
     next to `host`. `instruction` is the time of each instruction in seconds, on an open device whose clock counts
     instructions, and 0 on others. `rank` is the process of a run over several that opens it; its URI then begins with
-    `rank:N/`.
+    `rank:N/`. A device that is not available for lack of a description is given one by any of the options
+    `described_by` in its name: `riscv:hw?gdb=HOST:PORT`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class DeviceInfo:
     instances: bool = False
     instruction: float = 0.0
     rank: int = 0
+    described_by: tuple[str, ...] = ()
 
 
 class Buffer(Protocol):
@@ -339,7 +341,7 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     if (local := _local(uri, present or ())) is not None:
         return find_device(local, present)
     uri, _ = split_required(uri)
-    written, _ = split_uri(uri)
+    written, options = split_uri(uri)
     base = written.replace("://", ":", 1)
     if present is None:
         family = family_of(base)
@@ -354,9 +356,9 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
         meant = f"; {_MEANT[base]}" if base in _MEANT else ""
         raise DeviceError(f"device {uri}: it is not present{meant}; present: {here}")
     info = named[0]
-    if not info.available:
+    if not info.available and options.keys().isdisjoint(info.described_by):
         raise DeviceError(f"device {uri}: not available: {info.reason}")
-    return replace(info, uri=info.uri + uri[len(written) :])
+    return replace(info, uri=info.uri + uri[len(written) :], available=True, reason="")
 
 
 def _local(uri: str, present: Sequence[DeviceInfo]) -> str | None:

@@ -3,7 +3,7 @@ environment.
 
     riscv:qemu          an emulator, started when it is opened; riscv:qemu/1, riscv:qemu/2, … are others
     riscv:iss           the same as an instruction-set simulator: one core, whose clock counts instructions
-    riscv:hw            the board described by the variable MOTET_RISCV_HW
+    riscv:hw            the board described by the variable MOTET_RISCV_HW, or by options: riscv:hw?gdb=HOST:PORT
 
 `options.py` lists their options; `protocol.py` is the protocol with their firmware.
 """
@@ -36,7 +36,8 @@ def probe() -> Sequence[DeviceInfo]:
     ]
     emulators[0] = replace(emulators[0], instances=emulators[0].available)
     simulator = _described("a RISC-V core, simulated by QEMU", _SIMULATOR, "" if program() else MISSING)
-    found = [*emulators, simulator, _described("RISC-V cores of a board", _HARDWARE, _hardware_obstacle())]
+    board = _described("RISC-V cores of a board", _HARDWARE, _hardware_obstacle())
+    found = [*emulators, simulator, replace(board, described_by=("window", "gdb"))]
     ordinals = iter(range(len(found)))
     return [replace(info, ordinal=next(ordinals)) if info.available else info for info in found]
 
@@ -67,7 +68,10 @@ def _described(name: str, uri: str, reason: str) -> DeviceInfo:
 def _hardware_obstacle() -> str:
     variable = options.VARIABLES["hw"]
     if not os.environ.get(variable):
-        return f"not described; set {variable} to window=FILE or gdb=HOST:PORT, and what else there is to say"
+        return (
+            f"not described; set {variable} to window=FILE or gdb=HOST:PORT, and what else there is to say, "
+            f"or name it {_HARDWARE}?gdb=HOST:PORT"
+        )
     try:
         chosen = options.parse(_HARDWARE)
     except DeviceError:

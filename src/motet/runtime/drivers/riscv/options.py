@@ -1,8 +1,9 @@
 """The options of an accelerator, `riscv:qemu?harts=4&memory=512M`: its properties, and how it is reached.
 
 The variables MOTET_RISCV_QEMU, MOTET_RISCV_ISS and MOTET_RISCV_HW hold options in the same syntax (`harts=2&guard=1`)
-for every device of that platform; options in the name take precedence. `riscv:hw` is present only if MOTET_RISCV_HW
-describes it. `riscv:iss` is `riscv:qemu` with `count=1`; options marked qemu below apply to it, too.
+for every device of that platform; options in the name take precedence, and a stub or window there replaces the other.
+`riscv:hw` is present only if MOTET_RISCV_HW describes it, or its name does. `riscv:iss` is `riscv:qemu` with `count=1`;
+options marked qemu below apply to it, too.
 
     harts=2             cores
     memory=512M         bytes of its memory
@@ -95,6 +96,8 @@ def parse(uri: str, environment: Mapping[str, str] = os.environ) -> RiscvOptions
     platform = base.partition(":")[2].partition("/")[0]
     variable = VARIABLES.get(platform, "")
     _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
+    replaced = {*(("window", "bell") if "gdb" in given else ()), *(("gdb",) if "window" in given else ())}
+    general = {name: value for name, value in general.items() if name not in replaced}
     options = RiscvOptions(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
     if platform == "iss" or (general | given).get("count") == "1":
         options = replace(options, harts=1, count=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -174,6 +175,18 @@ def test_a_machine_with_less_memory_or_without_the_firmware(board: Board):
         open_device(find_device("riscv:hw?memory=128M"))
     with pytest.raises(DeviceError, match="its firmware speaks version 0x00000000"):
         open_device(find_device("riscv:hw"))
+
+
+def test_options_describe_a_board_that_no_variable_does(board: Board, monkeypatch: pytest.MonkeyPatch):
+    board()
+    described = os.environ["MOTET_RISCV_HW"]
+    for other, install in (("", 1), ("window=/dev/there-is-none&bell=/dev/null", 0)):
+        monkeypatch.setenv("MOTET_RISCV_HW", other)
+        with pytest.raises(DeviceError, match=r"not available: .*(riscv:hw\?gdb=HOST:PORT|there-is-none)"):
+            find_device("riscv:hw?install=1")
+        device = _open(f"riscv:hw?install={install}&{described}")
+        assert launch(device, FINE, "fine") is None
+        device.close()
 
 
 def test_a_window_and_a_stub_are_not_both_given():
