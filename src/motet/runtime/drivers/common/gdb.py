@@ -23,6 +23,7 @@ class GdbStub:
         self._link = connection
         self._patience = patience
         self._received = bytearray()
+        self._acknowledges = True  # and checks packets, as both ends do
         self._packet_bytes = 400
         self.description = b""
         try:
@@ -60,7 +61,7 @@ class GdbStub:
             answer = self._receive(end)
         if answer is None:
             asked = packet[:20].decode(errors="replace")
-            raise LinkLost(f"the stub does not answer {asked} within {self._patience:g} s")
+            raise LinkLost(f"the stub does not answer {asked} within {self._patience:g} s over {self._link.name}")
         return answer
 
     def await_stop(self, end: float) -> bytes | None:
@@ -81,12 +82,21 @@ class GdbStub:
         """Send a packet whose answer, if there is one, comes when the processor stops."""
         self._link.send(b"$%s#%02x" % (packet, sum(packet) & 0xFF), self._patience)
 
+    def detach(self, patience: float = 0.0) -> None:
+        """Let the stopped processor run on without this client, and wait `patience` seconds for the answer. On a serial
+        line the stub cannot tell the next client from this one, and QEMU's may serve none after a `D`."""
+        self.send(b"c" if self._link.serial else b"D")
+        if not self._link.serial:
+            self._receive(time.monotonic() + patience)
+
     def close(self) -> None:
         self._link.close()
 
     # -- packets ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        if self._link.serial:  # nothing else tells the stub that there is a client, for which it stops the processor
+            self._link.send(INTERRUPT, self._patience)
         if self.ask(b"?")[:1] not in STOPS:
             raise LinkLost("the stub does not say why the processor stopped")
         features = self.ask(b"qSupported:swbreak+;hwbreak+")
@@ -94,17 +104,25 @@ class GdbStub:
             self._packet_bytes = min(max(int(found[1], 16), 64), 1 << 16)
         if b"qXfer:features:read+" in features:  # QEMU writes registers for a client that has read their description
             self.description = self.ask(b"qXfer:features:read:target.xml:0,ff0")
-        if b"QStartNoAckMode+" in features and self.ask(b"QStartNoAckMode") != b"OK":
-            raise LinkLost("the stub refuses QStartNoAckMode")
+        if b"QStartNoAckMode+" in features and not self._link.serial:
+            if self.ask(b"QStartNoAckMode") != b"OK":
+                raise LinkLost("the stub refuses QStartNoAckMode")
+            self._acknowledges = False
 
     def _receive(self, end: float) -> bytes | None:
-        """The next packet, which is acknowledged; None at `end`."""
+        """The next packet, which is acknowledged; None at `end`. A damaged one is dropped."""
         while True:
             begin = self._received.find(b"$")
-            stop = self._received.find(b"#", begin) if begin >= 0 else -1
+            del self._received[: begin if begin >= 0 else len(self._received)]
+            stop = self._received.find(b"#")
             if stop >= 0 and len(self._received) >= stop + 3:
-                packet = bytes(self._received[begin + 1 : stop])
+                packet, check = bytes(self._received[1:stop]), bytes(self._received[stop + 1 : stop + 3])
+                if self._acknowledges and b"%02x" % (sum(packet) & 0xFF) != check.lower():
+                    del self._received[:1]
+                    continue
                 del self._received[: stop + 3]
+                if self._acknowledges:
+                    self._link.send(b"+", self._patience)
                 return _expanded(packet)
             if not (more := self._link.receive(end)):
                 return None

@@ -9,6 +9,7 @@ import socket
 import termios
 import time
 import tty
+from pathlib import Path
 
 _LONGEST = 3600.0  # seconds of one wait of the system
 
@@ -18,12 +19,14 @@ class LinkLost(Exception):
 
 
 class DeviceLink:
-    """The connected stream `descriptor`, which this object closes; messages call it `name`. Methods raise LinkLost."""
+    """The connected stream `descriptor`, which this object closes; messages call it `name`. The other end of a `serial`
+    line does not notice that it is opened or closed. Methods raise LinkLost."""
 
-    def __init__(self, descriptor: int, name: str) -> None:
+    def __init__(self, descriptor: int, name: str, serial: bool = False) -> None:
         os.set_blocking(descriptor, False)
         self._stream = io.FileIO(descriptor, "r+")
         self.name = name
+        self.serial = serial
 
     def receive(self, end: float) -> bytes:
         """What has arrived, or the first bytes that arrive before `end`, by the monotonic clock; empty at `end`."""
@@ -65,8 +68,9 @@ class DeviceLink:
         return LinkLost(f"{self.name} failed: {error.strerror}")
 
 
-def connect(address: str) -> DeviceLink:
-    """A connection to the GDB stub at `address`, HOST:PORT or the path of a Unix socket. Raises LinkLost."""
+def connect(address: str, baud: int) -> DeviceLink:
+    """A connection to the GDB stub at `address`: HOST:PORT, the path of a Unix socket, or a serial port, whose speed is
+    `baud`. Raises LinkLost."""
     host, colon, port = address.rpartition(":")
     name = f"the connection to the stub at {address}"
     try:
@@ -74,6 +78,8 @@ def connect(address: str) -> DeviceLink:
             connection = socket.create_connection((host or "localhost", int(port)), timeout=10)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return DeviceLink(connection.detach(), name)
+        if Path(address).is_char_device():
+            return open_port(address, baud)
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(10)
             connection.connect(address)
@@ -99,4 +105,4 @@ def open_port(path: str, baud: int) -> DeviceLink:
     except (OSError, termios.error) as error:
         os.close(descriptor)
         raise LinkLost(f"port {path}: not a serial line of {baud} baud: {error.args[1]}") from None
-    return DeviceLink(descriptor, f"the line {path} of {baud} baud")
+    return DeviceLink(descriptor, f"the line {path} of {baud} baud (baud=SPEED)", serial=True)

@@ -77,7 +77,7 @@ def _link(chosen: EmbeddedOptions, emulator: BoardEmulator | None) -> DeviceLink
     if chosen.platform == "gdb":
         if not chosen.address:
             raise LinkLost("no stub is named; expected address=HOST:PORT")
-        return connect(chosen.address)
+        return connect(chosen.address, chosen.baud)
     if not chosen.port:
         raise LinkLost("no line is named; expected port=/dev/ttyUSB0")
     return open_port(chosen.port, chosen.baud)

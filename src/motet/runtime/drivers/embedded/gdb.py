@@ -75,8 +75,8 @@ class GdbTransport(GdbStub):
 
     def close(self) -> None:
         with contextlib.suppress(LinkLost):
-            for packet in (self._breakpoint.replace(b"Z", b"z"), b"D"):
-                self.send(packet)
+            self.send(self._breakpoint.replace(b"Z", b"z"))
+            self.detach()
         super().close()
 
     def _to_pause(self, end: float) -> bool:

@@ -13,10 +13,10 @@ in the name take precedence.
     verbose=1             reports on standard error how the device was started
     link=gdb              (qemu) how it is reached: gdb or serial
     count=1               (qemu) counts instructions; the device's clock is then derived from them
-    address=HOST:PORT     (gdb) the stub's address, or the path of its Unix socket
+    address=HOST:PORT     (gdb) the stub's address, or the path of its Unix socket or serial port
     flash=1               (gdb) writes the image to the device first, and starts it; 0: it runs already
     port=/dev/ttyUSB0     (serial) the line
-    baud=115200           (serial) its speed
+    baud=115200           (gdb, serial) the line's speed
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from motet.errors import DeviceError
-from motet.runtime.drivers.common.options import OptionParser, parse_option
+from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
 from motet.runtime.drivers.embedded.image import AgentImage, given_image, shipped_image
 from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, EmbeddedMachine
 from motet.runtime.uri import split_uri
@@ -98,10 +98,6 @@ def _seconds(text: str) -> float | None:
     return value if 0 <= (value := float(text)) <= 1e6 else None
 
 
-def _baud(text: str) -> int | None:
-    return value if (value := int(text)) in (9600, 19200, 38400, 57600, 115200, 230400, 460800, 921600) else None
-
-
 def _switch(text: str) -> bool | None:
     return {"0": False, "1": True}.get(text)
 
@@ -121,8 +117,8 @@ _PARSERS: dict[str, OptionParser] = {
     "verbose": (_switch, "0 or 1", ""),
     "link": (_one_of("gdb", "serial"), "gdb or serial", "qemu"),
     "count": (_switch, "0 or 1", "qemu"),
-    "address": (lambda text: text or None, "HOST:PORT, or the path of a socket", "gdb"),
+    "address": (lambda text: text or None, "HOST:PORT, or the path of a socket or serial port", "gdb"),
     "flash": (_switch, "0 or 1", "gdb"),
     "port": (lambda text: text or None, "a serial port, as /dev/ttyUSB0", "serial"),
-    "baud": (_baud, "a speed from 9600 to 921600, such as 115200", "serial"),
+    "baud": (parse_baud, BAUD, "gdb serial"),
 }

@@ -23,7 +23,9 @@ options marked qemu below apply to it, too.
     window=FILE         (hw) a file or character device whose bytes are the device's memory, coherent with it
     offset=0x80000000   (hw) the memory's offset in that file
     bell=FILE           (hw) its serial line, on which a byte wakes it; without one it is polled, and must not sleep
-    gdb=HOST:PORT       (hw) instead of a window: the GDB stub through which the memory is reached, or its Unix socket
+    gdb=HOST:PORT       (hw) instead of a window: the GDB stub through which the memory is reached, or the path of its
+                        Unix socket or serial port
+    baud=115200         (hw) the speed of that port
     install=1           (hw) writes the firmware and waits until the cores are started
 """
 
@@ -37,7 +39,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from motet.errors import DeviceError
-from motet.runtime.drivers.common.options import OptionParser, parse_option
+from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
 from motet.runtime.drivers.riscv import protocol
 from motet.runtime.uri import split_uri
 
@@ -73,6 +75,7 @@ class RiscvOptions:
     offset: int = 0
     bell: Path | None = None
     gdb: str = ""
+    baud: int = 115200
     install: bool = False
 
     @property
@@ -189,6 +192,7 @@ _PARSERS: dict[str, OptionParser] = {
     "window": (_path, "a file", "hw"),
     "offset": (_offset, "bytes, a multiple of 4096", "hw"),
     "bell": (_path, "a file", "hw"),
-    "gdb": (lambda text: text or None, "HOST:PORT, or the path of a socket", "hw"),
+    "gdb": (lambda text: text or None, "HOST:PORT, or the path of a socket or serial port", "hw"),
+    "baud": (parse_baud, BAUD, "hw"),
     "install": (_switch, "0 or 1", "hw"),
 }

@@ -79,7 +79,7 @@ class StubLine:
         self._lost: Callable[[str], None] = lambda reason: None
         self.memory = StubMemory(self, options.memory, name)
         try:
-            self._stub = GdbStub(connect(options.gdb), options.answer)
+            self._stub = GdbStub(connect(options.gdb, options.baud), options.answer)
         except LinkLost as error:
             raise DeviceError(f"device {name}: {error}") from None
         found = re.search(rb"<architecture>([^<]*)<", self._stub.description)
@@ -166,7 +166,7 @@ class StubLine:
 
     def _detach(self) -> None:
         self._runs = False  # the stub continues them itself
-        self._stub.ask(b"D")
+        self._stub.detach(self._options.answer)
 
     def _receive_own_byte(self) -> None:
         stub = self._stub

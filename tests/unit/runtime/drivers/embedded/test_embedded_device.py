@@ -252,6 +252,19 @@ def test_a_stub_is_given_the_image_and_can_be_used_again(tmp_path: Path) -> None
 
 
 @needs(M55)
+def test_a_stub_on_a_serial_line() -> None:
+    process = _qemu("-S", "-serial", "null", "-chardev", "pty,id=stub", "-gdb", "chardev:stub")
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().decode().split("redirected to ")[1].split()[0]
+        for flash in (1, 0):
+            _add_on(f"embedded:gdb?machine={M55}&address={port}&baud=9600&flash={flash}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@needs(M55)
 def test_a_serial_port(tmp_path: Path) -> None:
     image = tmp_path / "agent.elf"
     image.write_bytes(shipped_image(MACHINES[M55].image).elf)

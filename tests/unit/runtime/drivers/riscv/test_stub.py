@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import socket
 import subprocess
 import threading
 import time
+import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,26 +39,31 @@ Board = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def board(monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
-    """Starts a machine whose cores have not begun, and describes it; its stub listens on a TCP port."""
+    """Starts a machine whose cores have not begun, and describes it; its stub is at a TCP port, or on a serial line."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(program: str = "qemu-system-riscv64", described: str = "") -> subprocess.Popen[bytes]:
+    def start(
+        program: str = "qemu-system-riscv64", described: str = "", line: bool = False
+    ) -> subprocess.Popen[bytes]:
         with socket.create_server(("127.0.0.1", 0)) as listener:
+            stub = "pty" if line else f"socket,fd={listener.fileno()},server=on,wait=off,nodelay=on"
             process = subprocess.Popen(
                 [program, "-M", "virt", "-m", "64M", "-smp", "2", "-bios", "none", "-display", "none", "-monitor",
-                 "none", "-serial", "null", "-S", "-gdb", "chardev:stub", "-chardev",
-                 f"socket,id=stub,fd={listener.fileno()},server=on,wait=off,nodelay=on"],
-                pass_fds=[listener.fileno()], stdout=subprocess.DEVNULL,
+                 "none", "-serial", "null", "-S", "-gdb", "chardev:stub", "-chardev", f"{stub},id=stub"],
+                pass_fds=[listener.fileno()], stdout=subprocess.PIPE,
             )
             started.append(process)
             address = f"127.0.0.1:{listener.getsockname()[1]}"
+        if line:
+            assert process.stdout is not None
+            address = process.stdout.readline().decode().split("redirected to ")[1].split()[0]
         monkeypatch.setenv("MOTET_RISCV_HW", f"gdb={address}&memory=64M&harts=2&arch=rv64gc&answer=5{described}")
         return process
 
     yield start
     for process in started:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def _open(uri: str) -> RiscvDevice:
@@ -65,8 +72,9 @@ def _open(uri: str) -> RiscvDevice:
     return device
 
 
-def test_a_program_on_cores_that_the_stub_starts(board: Board):
-    board()
+@pytest.mark.parametrize("line", [False, True])
+def test_a_program_on_cores_that_the_stub_starts(board: Board, line: bool):
+    board(line=line)
     x, w, b = (np.random.default_rng(7).standard_normal(shape).astype(np.float32) for shape in ((13, 37), (37, 29), 29))
     with mb.Graph("main") as g:
         g.result(mb.relu(g.input("x", x.shape) @ g.constant(w) + g.constant(b)))
@@ -187,6 +195,33 @@ def test_options_describe_a_board_that_no_variable_does(board: Board, monkeypatc
         device = _open(f"riscv:hw?install={install}&{described}")
         assert launch(device, FINE, "fine") is None
         device.close()
+
+
+@pytest.mark.parametrize("said", [b"", b"\x03$\xff-#+$T05#00" * 9])
+def test_a_line_on_which_no_stub_answers(said: bytes, monkeypatch: pytest.MonkeyPatch):
+    """Nobody, or somebody at another speed."""
+    far, near = pty.openpty()
+    tty.setraw(near)
+    path = os.ttyname(near)
+    thread = threading.Thread(target=lambda: os.read(far, 1) and os.write(far, said))
+    thread.start()
+    words = rf"^device \S+: the stub does not answer \? within 0.2 s over the line {path} of 9600 baud \(baud=SPEED\)$"
+    with pytest.raises(DeviceError, match=words):
+        open_device(find_device(f"riscv:hw?gdb={path}&baud=9600&answer=0.2"))
+    thread.join()
+    os.close(far)
+    os.close(near)
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ("gdb=/dev/null", "port /dev/null: not a serial line of 115200 baud: Inappropriate ioctl for device"),
+    ("gdb=/dev/there-is-none", "the stub at /dev/there-is-none cannot be reached: No such file or directory"),
+    ("gdb=/etc/passwd", "the stub at /etc/passwd cannot be reached: Connection refused"),
+    ("gdb=/dev/null&baud=7", "option baud=7; expected a speed from 9600 to 921600, such as 115200"),
+])  # fmt: skip
+def test_files_that_are_no_line(options: str, words: str):
+    with pytest.raises(DeviceError, match=rf"^device \S+: {words}$"):
+        open_device(find_device(f"riscv:hw?{options}"))
 
 
 def test_a_window_and_a_stub_are_not_both_given():
