@@ -156,6 +156,8 @@ _SMALL_WINDOWS = lax.ScatterDimensionNumbers((1,), (0,), (0,))
     ("n, m, 8", jax.vmap(lambda x: x.at[_rows(x)].add(x))),
     ("n-1", lambda x: jax.ops.segment_sum(x, _rows(x), 4)),
     ("n, m", lambda x: jax.ops.segment_max(x, _rows(x), x.shape[1])),
+    pytest.param("n-1, m-1", lambda x: jnp.abs((x * (1 + 2j)).at[_rows(x)].add(x * 1j)), marks=pytest.mark.slow),
+    pytest.param("n-1, m-1", lambda x: jnp.abs((x * (1 + 2j)).at[:, _rows(x.T)].mul(x - 1j)), marks=pytest.mark.slow),
     ("n, 8", _gradient(lambda x: x[_rows(x)])),
     ("n, m", _gradient(lambda x: jnp.sort(x, 1))),
 ])  # fmt: skip

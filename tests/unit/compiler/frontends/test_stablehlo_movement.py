@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,30 @@ func.func @scatters(%x: tensor<4x5x3xf32>, %i: tensor<6x2xi32>, %u: tensor<6x2x3
     stablehlo.return %1 : tensor<f32>
   }) : (tensor<4x5x3xf32>, tensor<6x2xi32>, tensor<6x2x3xf32>) -> tensor<4x5x3xf32>
   return %0 : tensor<4x5x3xf32>
+}
+func.func @sums(%x: tensor<4x3xcomplex<f64>>, %y: tensor<4x3xf32>, %i: tensor<5x1xi32>,
+    %u: tensor<5x3xcomplex<f64>>, %v: tensor<5x3xf32>) -> (tensor<4x3xcomplex<f64>>, tensor<4x3xf32>) {
+  %0:2 = "stablehlo.scatter"(%x, %y, %i, %u, %v) <{scatter_dimension_numbers = #stablehlo.scatter<
+    update_window_dims = [1], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<complex<f64>>, %b: tensor<f32>, %c: tensor<complex<f64>>, %d: tensor<f32>):
+    %1 = stablehlo.subtract %c, %a : tensor<complex<f64>>
+    %2 = stablehlo.maximum %b, %d : tensor<f32>
+    stablehlo.return %1, %2 : tensor<complex<f64>>, tensor<f32>
+  }) : (tensor<4x3xcomplex<f64>>, tensor<4x3xf32>, tensor<5x1xi32>, tensor<5x3xcomplex<f64>>, tensor<5x3xf32>)
+    -> (tensor<4x3xcomplex<f64>>, tensor<4x3xf32>)
+  return %0#0, %0#1 : tensor<4x3xcomplex<f64>>, tensor<4x3xf32>
+}
+func.func @products(%x: tensor<4x3xcomplex<f32>>, %i: tensor<5x2xi32>, %u: tensor<5xcomplex<f32>>)
+    -> tensor<4x3xcomplex<f32>> {
+  %0 = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<
+    inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], index_vector_dim = 1>}> ({
+  ^bb0(%a: tensor<complex<f32>>, %b: tensor<complex<f32>>):
+    %1 = stablehlo.constant dense<(0.0, 2.0)> : tensor<complex<f32>>
+    %2 = stablehlo.multiply %a, %b : tensor<complex<f32>>
+    %3 = stablehlo.add %2, %1 : tensor<complex<f32>>
+    stablehlo.return %3 : tensor<complex<f32>>
+  }) : (tensor<4x3xcomplex<f32>>, tensor<5x2xi32>, tensor<5xcomplex<f32>>) -> tensor<4x3xcomplex<f32>>
+  return %0 : tensor<4x3xcomplex<f32>>
 }
 func.func @transforms(%z: tensor<3x74xcomplex<f64>>, %x: tensor<2x45xf64>)
     -> (tensor<3x74xcomplex<f64>>, tensor<2x45xf64>) {
@@ -86,6 +112,31 @@ def test_comparisons_of_the_second_element_with_the_first_sort_in_descending_ord
     order = np.argsort(-np.abs(x), axis=0, kind="stable")
     for found, given in zip(session["turned"](x, y), (x, y), strict=True):
         np.testing.assert_array_equal(found, np.take_along_axis(given, order, 0))
+
+
+def _complex(seed: int, *shape: int) -> np.ndarray[Any, Any]:
+    real, imaginary = np.random.default_rng(seed).standard_normal((2, *shape))
+    return real + 1j * imaginary
+
+
+def test_scatters_of_complex_numbers(session: motet.Session) -> None:
+    """One whose body is partwise, next to one of reals, and one whose body is not."""
+    i = np.array([[3], [1], [3], [4], [-1]], np.int32)
+    x, u = _complex(0, 4, 3), _complex(1, 5, 3)
+    sums, most = x.copy(), x.real.astype(np.float32)
+    for (k,), update in zip(i, u, strict=True):
+        if 0 <= k < 4:
+            sums[k] = update - sums[k]
+            most[k] = np.maximum(most[k], update.imag.astype(np.float32))
+    found = session["sums"](x, x.real.astype(np.float32), i, u, u.imag.astype(np.float32))
+    np.testing.assert_allclose(found[0], sums, rtol=1e-14)
+    np.testing.assert_array_equal(found[1], most)
+    places = np.array([[3, 2], [1, 0], [3, 2], [3, 3], [-1, 0]], np.int32)
+    narrow, factors = x.astype(np.complex64), u[:, 0].astype(np.complex64)
+    products = narrow.astype(np.complex128)
+    for (k, j), factor in zip(places[:3], factors[:3].astype(np.complex128), strict=True):
+        products[k, j] = products[k, j] * factor + 2j
+    np.testing.assert_allclose(session["products"](narrow, places, factors), products, rtol=1e-6)
 
 
 def test_scatter_leaves_out_elements_outside(session: motet.Session) -> None:

@@ -7,6 +7,9 @@
 A row consists of the last dimensions that updates cover fully. An update out of bounds gets the index one past the last
 row, which drops it; such scatters are marked, because this is not an error here. Bodies become scalar operations with
 the rest of the program; until then they are functions.
+
+A sum of complex numbers is one of rows of their parts. Other bodies on complex numbers are the body of a loop over the
+updates.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from motet.compiler.ir.program import DROPS
 from motet.errors import CompileError
 
 _BODY = "motet.body"
+_PARTWISE = {"stablehlo.add", "stablehlo.subtract", "stablehlo.negate"}  # what they do to each part of a complex number
 
 
 def flatten_scatters(module: ir.Module) -> None:
@@ -72,6 +76,7 @@ class _Scatter:
         self.module, self.op = module, op
         self.count = len(op.results)
         self.w = StablehloText(op)
+        self.loops: list[int] = []  # the results of loops
         said = op.attributes["scatter_dimension_numbers"]
         names = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_indices_batching_dims")
         window, inserted, batch, index_batch = (dimensions(said, name) for name in names)
@@ -96,15 +101,15 @@ class _Scatter:
         row = prod(self.shape[d] for d in n.rows)
         rows = prod(self.shape) // row
         places = w.reshape(self._places(rows), (prod(self.updates) // row, 1))
-        bodies = self._bodies()
+        if self.count > 1:
+            self._require_separate()
         results: list[V] = []
         for number in range(self.count):
             old = w.operands[number]
             update = self._ordered(w.operands[self.count + 1 + number], row)
-            matrix = w.signless(w.reshape(old, (rows, row)))
-            result = self._emit(bodies[number], w.signless(update), places, matrix)
-            results.append(w.reshape(w.like(result, old.element), old.shape))
-        w.replace(results)
+            result = self._scattered(number, update, places, w.reshape(old, (rows, row)))
+            results.append(w.reshape(result, old.shape))
+        w.replace(results, self._fill_loops)
 
     def _ordered(self, update: V, row: int) -> V:
         """The updates as rows: one for each index and each position in its window."""
@@ -154,34 +159,82 @@ class _Scatter:
             starts[d] = w.flat(w.iota(scattered, "i64", others.index(axis)))
         return starts, count
 
-    def _bodies(self) -> list[str]:
-        """The names of functions of two numbers, one for each result of the body."""
-        block = self.op.regions[0].blocks[0]
-        last = block.operations[len(block.operations) - 1].operation
-        if self.count > 1:
-            self._require_separate(block, last)
-        names: list[str] = []
-        for number in range(self.count):
-            element = self.w.operands[number].element
-            one = tensor_type((1,), element)
-            name = f"motet_body_{sum(1 for _ in self.module.body.operations)}"
-            scalar = tensor_type((), element)
-            text = (
-                f"func.func private @{name}(%old: {one}, %new: {one}) -> {one} {{\n"
-                f'%0 = "stablehlo.map"(%old, %new) <{{dimensions = array<i64: 0>}}> ({{\n'
-                f"^bb0(%a: {scalar}, %b: {scalar}):\n  stablehlo.return %a : {scalar}\n}}) : ({one}, {one}) -> {one}\n"
-                f"return %0 : {one}\n}}"
-            )
-            module = ir.Module.parse(text, self.op.context)
-            parsed = module.body.operations[0]
-            target = parsed.regions[0].blocks[0].operations[0].regions[0].blocks[0]
-            self._copy(block, last, target, number)
-            self.module.body.append(parsed)
-            names.append(name)
-        return names
+    def _scattered(self, number: int, update: V, places: V, matrix: V) -> V:
+        """The rows `matrix`, those at `places` combined with `update` by the body of result `number`."""
+        w, element = self.w, matrix.element
+        body = {operation.name for operation in _needed(self._last.operands[number])}
+        if not element.startswith("complex") or not body:
+            made = self._emit(self._body(number, element), w.signless(update), places, w.signless(matrix))
+            return w.like(made, element)
+        if not body <= _PARTWISE:
+            return self._loop(number, update, places, matrix)
+        real = element[len("complex<") : -1]
+        update, wide = (self._in_parts(value, real) for value in (update, matrix))
+        made = w.reshape(self._emit(self._body(number, real), update, places, wide), (*matrix.shape, 2))
+        x, y = (w.reshape(w.along(made, 2, at, at + 1), matrix.shape) for at in (0, 1))
+        return w.line(f"stablehlo.complex {x.name}, {y.name} : {matrix.kind}", matrix.shape, element)
 
-    def _copy(self, block: ir.Block, last: ir.Operation, target: ir.Block, number: int) -> None:
-        """Copies the operations that compute result `number`."""
+    def _in_parts(self, rows: V, real: str) -> V:
+        """Rows of complex numbers as rows of twice as many real ones."""
+        w = self.w
+        parts = [w.reshape(w.unary(part, rows, real), (*rows.shape, 1)) for part in ("real", "imag")]
+        return w.reshape(w.concatenate(parts, 2), (rows.shape[0], 2 * rows.shape[1]))
+
+    def _loop(self, number: int, update: V, places: V, matrix: V) -> V:
+        """The updates applied one after the other; `_fill_loops` completes the body."""
+        self.loops.append(number)
+        row, scalar = tensor_type((1, matrix.shape[1]), matrix.element), tensor_type((), matrix.element)
+        zero, one = (self.w.line(f"arith.constant {n} : index", (), "index").name for n in (0, 1))
+        count, rows, length = (
+            self.w.line(f"tensor.dim {value.name}, {axis} : {value.kind}", (), "index").name
+            for value, axis in ((places, zero), (matrix, zero), (matrix, one))
+        )
+        sizes = f"[1, {matrix.shape[1] if matrix.shape[1] >= 0 else length}] [1, 1]"
+        text = f"""scf.for %k = {zero} to {count} step {one} iter_args(%m = {matrix.name}) -> ({matrix.kind}) {{
+            %word = tensor.extract {places.name}[%k, {zero}] : {places.kind}
+            %place = arith.index_cast %word : i64 to index
+            %inside = arith.cmpi slt, %place, {rows} : index
+            %next = scf.if %inside -> ({matrix.kind}) {{
+              %old = tensor.extract_slice %m[%place, 0] {sizes} : {matrix.kind} to {row}
+              %new = tensor.extract_slice {update.name}[%k, 0] {sizes} : {update.kind} to {row}
+              %both = "stablehlo.map"(%old, %new) <{{dimensions = array<i64: 0, 1>}}> ({{
+              ^bb0(%a: {scalar}, %b: {scalar}):
+                stablehlo.return %a : {scalar}
+              }}) : ({row}, {row}) -> {row}
+              %made = tensor.insert_slice %both into %m[%place, 0] {sizes} : {row} into {matrix.kind}
+              scf.yield %made : {matrix.kind}
+            }} else {{
+              scf.yield %m : {matrix.kind}
+            }}
+            scf.yield %next : {matrix.kind}
+          }}"""
+        return self.w.line(text, matrix.shape, matrix.element)
+
+    def _fill_loops(self, written: list[ir.Operation]) -> None:
+        maps = [found for loop in written if loop.name == "scf.for" for found in find_operations(loop, "stablehlo.map")]
+        for number, found in zip(self.loops, maps, strict=True):
+            self._copy(found.regions[0].blocks[0], number)
+
+    def _body(self, number: int, element: str) -> str:
+        """The name of a function of two numbers of type `element`, which computes result `number` of the body."""
+        one = tensor_type((1,), element)
+        name = f"motet_body_{sum(1 for _ in self.module.body.operations)}"
+        scalar = tensor_type((), element)
+        text = (
+            f"func.func private @{name}(%old: {one}, %new: {one}) -> {one} {{\n"
+            f'%0 = "stablehlo.map"(%old, %new) <{{dimensions = array<i64: 0>}}> ({{\n'
+            f"^bb0(%a: {scalar}, %b: {scalar}):\n  stablehlo.return %a : {scalar}\n}}) : ({one}, {one}) -> {one}\n"
+            f"return %0 : {one}\n}}"
+        )
+        module = ir.Module.parse(text, self.op.context)
+        parsed = module.body.operations[0]
+        self._copy(parsed.regions[0].blocks[0].operations[0].regions[0].blocks[0], number)
+        self.module.body.append(parsed)
+        return name
+
+    def _copy(self, target: ir.Block, number: int) -> None:
+        """Copies the operations that compute result `number`, partwise ones with the type of `target`'s arguments."""
+        block, last = self.op.regions[0].blocks[0], self._last
         end = target.operations[0].operation
         copies: dict[ir.Value, ir.Value] = {
             block.arguments[number]: target.arguments[0],
@@ -196,11 +249,19 @@ class _Scatter:
                 copy = operation.clone()
             for position, operand in enumerate(operation.operands):
                 copy.operands[position] = copies.get(operand, operand)
+            if target.arguments[0].type != block.arguments[number].type:
+                copy.results[0].set_type(target.arguments[0].type)
             copies.update(zip(operation.results, copy.results, strict=True))
         end.operands[0] = copies.get(last.operands[number], last.operands[number])
 
-    def _require_separate(self, block: ir.Block, last: ir.Operation) -> None:
-        for number, value in enumerate(last.operands):
+    @property
+    def _last(self) -> ir.Operation:
+        block = self.op.regions[0].blocks[0]
+        return block.operations[len(block.operations) - 1].operation
+
+    def _require_separate(self) -> None:
+        block = self.op.regions[0].blocks[0]
+        for number, value in enumerate(self._last.operands):
             own = (block.arguments[number], block.arguments[self.count + number])
             used = {o for op in _needed(value) for o in op.operands} | {value}
             if any(argument in used for argument in block.arguments if argument not in own):
