@@ -1,4 +1,4 @@
-"""A device behind a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-DeviceLink).
+"""A device behind a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-Link).
 
 The processor is stopped at `motet_pause` while the host accesses its memory.
 """
