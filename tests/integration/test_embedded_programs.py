@@ -20,6 +20,7 @@ from motet.errors import OutOfMemoryError
 from motet.exporting.embedded_image import export_image, machine_for
 from motet.exporting.static import find_variant, make_static
 from motet.runtime import load
+from motet.runtime.drivers.common.link import DeviceLink
 from motet.runtime.drivers.embedded.gdb import GdbTransport
 from motet.runtime.drivers.embedded.image import read_image
 from motet.runtime.drivers.embedded.machines import MACHINES
@@ -122,7 +123,7 @@ def test_an_image_computes_when_the_machine_starts(machine: str, tmp_path: Path)
         pass_fds=[theirs.fileno()],
     )
     try:
-        reached = GdbTransport(ours, image, 20, flash=False)
+        reached = GdbTransport(DeviceLink(ours.detach(), "the emulator's line"), image, 20, flash=False)
         status, done = (int.from_bytes(reached.read(image.symbols[f"motet_{name}"], 4), "little")
                         for name in ("status", "completed"))
         name = next(name for name in image.symbols if name.startswith("motet_result_"))
