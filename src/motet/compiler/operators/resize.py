@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any, cast
 
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
-from motet.compiler.operators.arithmetic import EQUAL, GREATER, LESS, Arrays, FloatArithmetic, Floats, V, floats_for
+from motet.compiler.operators.arithmetic import Arrays, FloatArithmetic, Floats, Number, Real, floats_for
 from motet.compiler.operators.pointwise import Read, clamped, known_extent, merged, pointwise, size_of, table
 
 MODES = ("nearest", "linear", "cubic")
@@ -111,79 +111,77 @@ def _order(axes: Sequence[ResizedAxis], last: int) -> list[ResizedAxis]:
 
 
 @dataclass(frozen=True)
-class _Formula(Generic[V]):
+class _Formula:
     """Where the elements of an axis lie in the operand, as ONNX says it."""
 
-    f: FloatArithmetic[V]
+    f: FloatArithmetic
     how: Filter
-    size: V
-    count: V
-    scale: V
-    step: V  # of the operand's elements, between two of the result
-    width: V  # of the result, which `scale` need not make a whole number
-    ends: tuple[V, V]
+    size: Number
+    count: Number
+    scale: Number
+    step: Number  # of the operand's elements, between two of the result
+    width: Number  # of the result, which `scale` need not make a whole number
+    ends: tuple[Number, Number]
 
-    def positions(self, x: V) -> V:
-        f, how = self.f, self.how.positions
-        half, one = f.of(0.5), f.of(1)
+    def positions(self, x: Number) -> Number:
+        select, how = self.f.select, self.how.positions
         if how == "asymmetric":
             return self._scaled(x)
         if how == "tf_half_pixel_for_nn":
-            return self._scaled(f.add(x, half))
-        last = f.sub(self.size, one)
+            return self._scaled(x + 0.5)
+        last = self.size - 1
         if how == "align_corners":
-            return self._quotient(f.mul(x, last), f.sub(self.width, one), f.of(0))
+            return self._quotient(x * last, self.width - 1, 0)
         if how == "tf_crop_and_resize":
             start, end = self.ends
-            middle = f.mul(f.mul(half, f.add(start, end)), last)
-            moved = self._quotient(f.mul(f.mul(x, f.sub(end, start)), last), f.sub(self.count, one), middle)
-            return f.select(f.compare(EQUAL, self.count, one), middle, f.add(f.mul(start, last), moved))
-        middle = f.sub(self._scaled(f.add(x, half)), half)
+            middle = 0.5 * (start + end) * last
+            moved = self._quotient(x * (end - start) * last, self.count - 1, middle)
+            return select(self.count == 1, middle, start * last + moved)
+        middle = self._scaled(x + 0.5) - 0.5
         if how == "pytorch_half_pixel":
-            return f.select(f.compare(EQUAL, self.count, one), f.of(0), middle)
+            return select(self.count == 1, 0, middle)
         if how == "half_pixel_symmetric":
-            rest = f.sub(one, f.div(self.count, self.width))
-            return f.add(f.mul(f.mul(half, self.size), rest), middle)
+            rest = 1 - self.count / self.width
+            return 0.5 * self.size * rest + middle
         return middle
 
-    def _scaled(self, x: V) -> V:
-        return self.f.mul(x, self.step) if self.how.by_steps else self.f.div(x, self.scale)
+    def _scaled(self, x: Number) -> Number:
+        return x * self.step if self.how.by_steps else x / self.scale
 
-    def _quotient(self, a: V, b: V, otherwise: V) -> V:
+    def _quotient(self, a: Number, b: Number, otherwise: Number) -> Number:
         """`a` / `b`; `otherwise` for a divisor of 0."""
-        f = self.f
-        zero = f.compare(EQUAL, b, f.of(0))
-        return f.select(zero, otherwise, f.div(a, f.select(zero, f.of(1), b)))
+        zero = b == 0
+        return self.f.select(zero, otherwise, a / self.f.select(zero, 1, b))
 
-    def nearest(self, x: V) -> V:
-        f, at, half = self.f, self.positions(x), self.f.of(0.5)
+    def nearest(self, x: Number) -> Number:
+        f, at = self.f, self.positions(x)
         if self.how.rounding == "round_prefer_floor":
-            return f.ceil(f.sub(at, half))
+            return f.ceil(at - 0.5)
         if self.how.rounding == "round_prefer_ceil":
-            return f.floor(f.add(at, half))
+            return f.floor(at + 0.5)
         if self.how.rounding == "simple":
-            return f.select(f.compare(LESS, self.scale, f.of(1)), f.ceil(at), f.floor(at))
+            return f.select(self.scale < 1, f.ceil(at), f.floor(at))
         return f.ceil(at) if self.how.rounding == "ceil" else f.floor(at)
 
-    def tap(self, x: V, offset: float) -> tuple[V, V]:
+    def tap(self, x: Number, offset: float) -> tuple[Number, Number]:
         """The element `offset` after the one at or before a position, and its weight."""
         f, at = self.f, self.positions(x)
-        place = f.add(f.floor(at), f.of(offset))
-        distance = f.magnitude(f.sub(place, at))
+        place = f.floor(at) + offset
+        distance = abs(place - at)
         if self.how.antialias:
-            distance = f.mul(distance, f.least(self.scale, f.of(1)))
+            distance = distance * f.least(self.scale, 1)
         if self.how.mode == "linear":
-            weight = f.most(f.sub(f.of(1), distance), f.of(0))
+            weight = f.most(1 - distance, 0)
         else:
-            outer = f.select(f.compare(LESS, distance, f.of(2)), f.far_cubic(distance, self.how.cubic), f.of(0))
+            outer = f.select(distance < 2, f.far_cubic(distance, self.how.cubic), 0)
             near = f.near_cubic(distance, self.how.cubic)
-            weight = f.select(f.compare(GREATER, distance, f.of(1)), outer, near)
+            weight = f.select(distance > 1, outer, near)
         if self.how.excludes:
-            weight = f.select(f.compare(EQUAL, self.inside(place), place), weight, f.of(0))
+            weight = f.select(self.inside(place) == place, weight, 0)
         return place, weight
 
-    def inside(self, place: V) -> V:
-        return self.f.clip(place, self.f.of(0), self.f.sub(self.size, self.f.of(1)))
+    def inside(self, place: Number) -> Number:
+        return self.f.clip(place, 0, self.size - 1)
 
 
 def _offsets(one: ResizedAxis, how: Filter) -> range:
@@ -196,25 +194,13 @@ def _offsets(one: ResizedAxis, how: Filter) -> range:
     return range(1 - reach, reach + 1)
 
 
-def _known(one: ResizedAxis, how: Filter, f: Arrays) -> _Formula[np.ndarray]:
-    size, count, *ends = (f.of(float(each)) for each in (one.size, one.count, *one.ends))  # type: ignore[arg-type]
+def _formula(one: ResizedAxis, how: Filter, f: FloatArithmetic) -> _Formula:
+    size, count, ends = f.of(one.size), f.of(one.count), (f.of(one.ends[0]), f.of(one.ends[1]))
     if one.scale is None:
-        return _Formula(f, how, size, count, count / size, size / count, count, (ends[0], ends[1]))
-    scale = float(one.scale)  # type: ignore[arg-type]
-    return _Formula(f, how, size, count, f.of(scale), f.of(1 / scale), f.of(scale) * size, (ends[0], ends[1]))
-
-
-def _of_call(one: ResizedAxis, how: Filter, f: Floats) -> _Formula[ir.Value]:
-    def number(value: float | ir.Value) -> ir.Value:
-        if isinstance(value, int | float):
-            return f.of(value)
-        return f.of_index(value) if isinstance(value.type, ir.IndexType) else value
-
-    size, count, ends = number(one.size), number(one.count), (number(one.ends[0]), number(one.ends[1]))
-    if one.scale is None:
-        return _Formula(f, how, size, count, f.div(count, size), f.div(size, count), count, ends)
-    scale = number(one.scale)
-    return _Formula(f, how, size, count, scale, f.div(f.of(1), scale), f.mul(scale, size), ends)
+        return _Formula(f, how, size, count, count / size, size / count, count, ends)
+    scale = f.of(one.scale)
+    step = 1 / scale if isinstance(f, Floats) else f.of(1 / one.scale)
+    return _Formula(f, how, size, count, scale, step, scale * size, ends)
 
 
 def _floats(how: Filter) -> Floats:
@@ -225,7 +211,7 @@ def _floats(how: Filter) -> Floats:
 
 
 def _known_nearest(one: ResizedAxis, how: Filter) -> np.ndarray:
-    formula = _known(one, how, Arrays(np.float32 if how.single else np.float64))
+    formula = cast("Any", _formula(one, how, Arrays(np.float32 if how.single else np.float64)))
     x = np.arange(one.count, dtype=formula.f.of(0).dtype)  # type: ignore[arg-type]
     return formula.inside(formula.nearest(x)).astype(np.int64)
 
@@ -243,7 +229,7 @@ def _times(one: ResizedAxis, how: Filter) -> int:
 
 def _known_taps(one: ResizedAxis, how: Filter) -> list[tuple[np.ndarray, np.ndarray]]:
     """Without those that have no weight in any result; weights have the sum 1."""
-    formula = _known(one, how, Arrays())
+    formula = cast("Any", _formula(one, how, Arrays()))
     x = np.arange(one.count, dtype=np.float64)  # type: ignore[arg-type]
     taps = [formula.tap(x, k) for k in _offsets(one, how)]
     places = np.stack([formula.inside(place) for place, _ in taps]).astype(np.int64)
@@ -297,7 +283,7 @@ def _repeated(source: ir.Value, times: Mapping[int, int]) -> ir.Value:
 def _gathered(source: ir.Value, axes: Sequence[ResizedAxis], how: Filter) -> ir.Value:
     element, word, f = ir.RankedTensorType(source.type).element_type, ir.IntegerType.get_signless(64), _floats(how)
     known = [one for one in axes if one.is_known]
-    formulas = [(one, _of_call(one, how, f)) for one in axes if not one.is_known]
+    formulas = [(one, _formula(one, how, f)) for one in axes if not one.is_known]
 
     def body(values: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
         places = list(loops)
@@ -316,25 +302,25 @@ def _summed(source: ir.Value, one: ResizedAxis, how: Filter, result: ir.Type, un
     """The weighted sums along one axis, of the type `result`."""
     word, f, wide = ir.IntegerType.get_signless(64), _floats(how), floats_for(result)
     known = _known_taps(one, how) if one.is_known else []
-    formula = None if one.is_known else _of_call(one, how, f)
+    formula = None if one.is_known else _formula(one, how, f)
     tables = [each for places, weights in known for each in (table(places, word), table(weights, wide.kind))]
     reads = [Read(each, (one.axis,)) for each in tables]
 
-    def taps(values: Sequence[ir.Value], loop: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+    def taps(values: Sequence[ir.Value], loop: ir.Value) -> list[tuple[ir.Value, Real]]:
         if formula is None:
-            return [(as_index(place), weight) for place, weight in zip(values[::2], values[1::2], strict=True)]
+            return [(as_index(place), Real(weight)) for place, weight in zip(values[::2], values[1::2], strict=True)]
         found = [formula.tap(f.of_index(loop), offset) for offset in _offsets(one, how)]
         total = f.total([weight for _, weight in found]) if how.antialias or how.excludes else None
         return [
-            (f.index(formula.inside(place)), f.converted(weight if total is None else f.div(weight, total), wide.kind))
+            (f.index(formula.inside(place)), f.converted(weight if total is None else weight / total, wide.kind))
             for place, weight in found
         ]
 
     def body(values: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
-        terms: list[ir.Value] = []
+        terms: list[Real] = []
         for place, weight in taps(values, loops[one.axis]):
             at = [_index(place, one.size) if axis == one.axis else loop for axis, loop in enumerate(loops)]
-            terms.append(wide.mul(_as_float(wide, element_at(source, at), unsigned), weight))
+            terms.append(_as_float(wide, element_at(source, at), unsigned) * weight)
         return _as_element(wide, wide.total(terms), result, unsigned)
 
     return pointwise(*_resized(source, [one], result), reads, body)
@@ -343,7 +329,7 @@ def _summed(source: ir.Value, one: ResizedAxis, how: Filter, result: ir.Type, un
 def _extrapolated(value: ir.Value, axes: Sequence[ResizedAxis], how: Filter, unsigned: bool) -> ir.Value:
     """`value`, and the extrapolated number where the position along one of `axes` is outside."""
     kind, f = ir.RankedTensorType(value.type), _floats(how)
-    formulas = [(one.axis, _of_call(one, how, f)) for one in axes]
+    formulas = [(one.axis, _formula(one, how, f)) for one in axes]
 
     def body(values: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
         wide = floats_for(kind.element_type)
@@ -351,18 +337,15 @@ def _extrapolated(value: ir.Value, axes: Sequence[ResizedAxis], how: Filter, uns
         other = _as_element(wide, wide.of(how.extrapolated), kind.element_type, unsigned)
         for axis, formula in formulas:
             at = formula.positions(f.of_index(loops[axis]))
-            inside = f.compare(EQUAL, formula.inside(at), at)
-            element = create("arith.select", kind.element_type, [inside, element, other])
+            element = create("arith.select", kind.element_type, [formula.inside(at) == at, element, other])
         return element
 
     sizes = [size_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
     return pointwise(kind, sizes, [Read(value, range(kind.rank))], body)
 
 
-def _as_float(wide: Floats, value: ir.Value, unsigned: bool) -> ir.Value:
-    if isinstance(value.type, ir.IntegerType):
-        return create("arith.uitofp" if unsigned else "arith.sitofp", wide.kind, [value])
-    return wide.wide(value)
+def _as_float(wide: Floats, value: ir.Value, unsigned: bool) -> Real:
+    return wide.of_integer(value, unsigned=unsigned) if isinstance(value.type, ir.IntegerType) else wide.wide(value)
 
 
 def _as_element(wide: Floats, value: ir.Value, kind: ir.Type, unsigned: bool) -> ir.Value:

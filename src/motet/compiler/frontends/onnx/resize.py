@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ from motet.compiler.frontends.torch.operands import is_none, operator_name, oper
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
-from motet.compiler.operators import arithmetic
 from motet.compiler.operators.arithmetic import Floats
 from motet.compiler.operators.pointwise import size_of
 from motet.compiler.operators.resize import MODES, POSITIONS, ROUNDINGS, Filter, ResizedAxis, resize
@@ -161,12 +160,6 @@ class _ResizeNode:
         extent = ir.RankedTensorType(self.source.type).shape[axis]
         return size_of(self.source, axis) if extent == DYNAMIC else extent
 
-    def _value(self, number: float | ir.Value) -> ir.Value:
-        """In f64."""
-        if isinstance(number, int | float):
-            return self.f.of(number)
-        return self.f.of_index(number) if isinstance(number.type, ir.IndexType) else number
-
     def _by_scale(self, axis: int, scale: float | ir.Value, cropped: bool) -> ResizedAxis:
         """Extents are the product in f32, rounded down."""
         size, count = self._size(axis), self.result.extents[axis]
@@ -175,7 +168,7 @@ class _ResizeNode:
         if isinstance(scale, float) and scale.is_integer():
             counted = on_indices("arith.muli", size_of(self.source, axis), constant_index(int(scale)))
         else:
-            product = create("arith.truncf", ir.F32Type.get(), [self.f.mul(self._value(size), self._value(scale))])
+            product = create("arith.truncf", ir.F32Type.get(), [self.f.of(size) * self.f.of(scale)])
             counted = self.f.index(self.f.wide(product))
         return ResizedAxis(axis, size, self._agreed(axis, counted, "scales"), scale)
 
@@ -184,7 +177,7 @@ class _ResizeNode:
         if ratio is None:
             given = wanted if isinstance(wanted, ir.Value) else constant_index(int(wanted))
             return ResizedAxis(axis, size, self._agreed(axis, given, "sizes"))
-        more = self.f.add(self.f.mul(self._value(size), self._value(ratio)), self.f.of(0.5))
+        more = self.f.of(size) * self.f.of(ratio) + 0.5
         return ResizedAxis(axis, size, self._agreed(axis, self.f.index(more), "sizes"), ratio)
 
     def _agreed(self, axis: int, counted: ir.Value, by: str) -> int | ir.Value:
@@ -206,11 +199,7 @@ class _ResizeNode:
             ratios = [size / extent for size, extent in zip(sizes.constants.tolist(), extents, strict=True)]
             return min(ratios) if policy == "not_larger" else max(ratios)
         chosen = self.f.least if policy == "not_larger" else self.f.most
-        values = [self.f.div(self._value(sizes[k]), self._value(extent)) for k, extent in enumerate(extents)]
-        found = values[0]
-        for value in values[1:]:
-            found = chosen(found, value)
-        return found
+        return reduce(chosen, [self.f.of(sizes[k]) / self.f.of(extent) for k, extent in enumerate(extents)])
 
     def _is_kept(self, one: ResizedAxis, rank: int) -> bool:
         """Whether an axis stays as it is; a batch or channels must, where a call decides."""
@@ -223,6 +212,6 @@ class _ResizeNode:
         same = compare(EQUAL, *(each if isinstance(each, ir.Value) else constant_index(each)
                                 for each in (one.size, one.count)))  # fmt: skip
         if isinstance(one.scale, ir.Value):
-            same = self.f.compare(arithmetic.EQUAL, one.scale, self.f.of(1))
+            same = self.f.of(one.scale) == 1
         assert_that(same, f"{'sizes' if one.scale is None else 'scales'} must keep the extents of the first two axes")
         return True

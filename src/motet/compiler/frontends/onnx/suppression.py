@@ -18,8 +18,8 @@ from motet.compiler.frontends.torch.operands import operators
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
-from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.arithmetic import GREATER, Floats, both
+from motet.compiler.ir.sizes import constant_index, element_at
+from motet.compiler.operators.arithmetic import Floats, Real, Truth
 from motet.compiler.operators.pointwise import clamped
 
 OPERATOR = "SuppressBoxes"
@@ -32,12 +32,12 @@ _FIELDS = 5  # of a kept box: its lower and upper end along both axes, and its a
 class _BoxEnds:
     """The ends of a box along both axes, and its area."""
 
-    low: tuple[ir.Value, ir.Value]
-    high: tuple[ir.Value, ir.Value]
-    area: ir.Value
+    low: tuple[Real, Real]
+    high: tuple[Real, Real]
+    area: Real
 
     @property
-    def fields(self) -> list[ir.Value]:
+    def fields(self) -> list[Real]:
         return [*self.low, *self.high, self.area]
 
 
@@ -91,10 +91,10 @@ class _Suppression:
         """Visits the box of rank `at`; `carried` are the rows, the numbers of rows and of boxes of this
         class, and these boxes."""
         taken = _count(carried[1], _TAKEN)
-        open_ = _compare(arith.CmpIPredicate.slt, taken, place.most)
+        open_ = Truth(arith.CmpIOp(arith.CmpIPredicate.slt, taken, place.most).result)
         if place.least is not None:
             score = create("tensor.extract", _element(self.scores), [self.scores, place.batch, place.class_, at])
-            open_ = both(open_, self._floats.compare(GREATER, score, place.least))
+            open_ &= Real(score) > Real(place.least)
 
         def visited() -> Sequence[ir.Value]:
             number = create("tensor.extract", _element(self.order), [self.order, place.batch, place.class_, at])
@@ -128,23 +128,22 @@ class _Suppression:
 
     def _box(self, batch: ir.Value, number: ir.Value) -> _BoxEnds:
         n = self._floats
-        parts = [
-            create("tensor.extract", n.kind, [self.boxes, batch, number, constant_index(part)]) for part in range(4)]
+        parts = [Real(element_at(self.boxes, [batch, number, constant_index(part)])) for part in range(4)]
         if self.centred:
             x, y, width, height = parts
-            halves = [(middle, n.mul(extent, n.of(0.5))) for middle, extent in ((y, height), (x, width))]
-            sides = [(n.sub(middle, half), n.add(middle, half)) for middle, half in halves]
+            halves = [(middle, extent * 0.5) for middle, extent in ((y, height), (x, width))]
+            sides = [(middle - half, middle + half) for middle, half in halves]
         else:
             sides = [(n.least(a, b), n.most(a, b)) for a, b in ((parts[0], parts[2]), (parts[1], parts[3]))]
         (low, high), (left, right) = sides
-        return _BoxEnds((low, left), (high, right), n.mul(n.sub(high, low), n.sub(right, left)))
+        return _BoxEnds((low, left), (high, right), (high - low) * (right - left))
 
     def _is_free(self, box: _BoxEnds, taken: ir.Value, kept: ir.Value, overlap: ir.Value) -> ir.Value:
         """Whether `box` overlaps with none of the first `taken` boxes of `kept`. The areas behind them are 0."""
         rounded = create("arith.addi", taken.type, [taken, constant_index(_AT_ONCE - 1)])
         parts = create("arith.divui", taken.type, [rounded, constant_index(_AT_ONCE)])
         parts = clamped(parts, constant_index(ir.RankedTensorType(kept.type).shape[1] // _AT_ONCE))  # bounds are known
-        true, false = _bit(1), _bit(0)
+        true, false = Truth.of(True), Truth.of(False)
 
         def some(part: ir.Value, free: Sequence[ir.Value]) -> Sequence[ir.Value]:
             first = create("arith.muli", part.type, [part, constant_index(_AT_ONCE)])
@@ -152,24 +151,24 @@ class _Suppression:
 
             def compared() -> Sequence[ir.Value]:
                 met = repeat(first, end, [false], lambda at, met: [
-                    create("arith.ori", false.type, [met[0], self._overlaps(box, kept, at, overlap)])])
-                return [create("arith.xori", true.type, [met[0], true])]
+                    Truth(met[0]) | self._overlaps(box, kept, at, overlap)])
+                return [~Truth(met[0])]
 
             return _either(free[0], compared, [false])
 
         return repeat(constant_index(0), parts, [true], some)[0]
 
-    def _overlaps(self, box: _BoxEnds, kept: ir.Value, at: ir.Value, overlap: ir.Value) -> ir.Value:
+    def _overlaps(self, box: _BoxEnds, kept: ir.Value, at: ir.Value, overlap: ir.Value) -> Truth:
         n = self._floats
-        fields = [create("tensor.extract", n.kind, [kept, constant_index(each), at]) for each in range(_FIELDS)]
+        fields = [Real(element_at(kept, [constant_index(each), at])) for each in range(_FIELDS)]
         other = _BoxEnds((fields[0], fields[1]), (fields[2], fields[3]), fields[4])
         sides = [
-            n.most(n.sub(n.least(high, high_), n.most(low, low_)), n.of(0))
+            n.most(n.least(high, high_) - n.most(low, low_), 0)
             for low, high, low_, high_ in zip(box.low, box.high, other.low, other.high, strict=True)]  # fmt: skip
-        common = n.mul(*sides)
-        part = n.div(common, n.sub(n.add(box.area, other.area), common))
-        real = [n.compare(GREATER, value, n.of(0)) for value in (common, box.area, other.area)]
-        return both(n.compare(GREATER, part, overlap), both(real[0], both(real[1], real[2])))
+        common = sides[0] * sides[1]
+        part = common / (box.area + other.area - common)
+        real = [value > 0 for value in (common, box.area, other.area)]
+        return (part > Real(overlap)) & (real[0] & (real[1] & real[2]))
 
 
 @dataclass(frozen=True)
@@ -235,15 +234,6 @@ def _with_count(counts: ir.Value, place: int, value: ir.Value) -> ir.Value:
 
 def _next(index: ir.Value) -> ir.Value:
     return create("arith.addi", index.type, [index, constant_index(1)])
-
-
-def _compare(predicate: arith.CmpIPredicate, a: ir.Value, b: ir.Value) -> ir.Value:
-    return arith.CmpIOp(predicate, a, b).result
-
-
-def _bit(value: int) -> ir.Value:
-    bit = ir.IntegerType.get_signless(1)
-    return create("arith.constant", bit, [], {"value": ir.IntegerAttr.get(bit, value)})
 
 
 def _element(tensor: ir.Value) -> ir.Type:

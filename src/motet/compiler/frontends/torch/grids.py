@@ -13,13 +13,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from motet.compiler.frontends.onnx.tensors import builtin, know_operations, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
-from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.arithmetic import EQUAL, Floats, both, floats_for
+from motet.compiler.ir.sizes import constant_index, element_at
+from motet.compiler.operators.arithmetic import Floats, Real, Truth, floats_for
 from motet.compiler.operators.pointwise import merged, merged_type, pointwise, size_of, split
 
 _OPERATORS = ("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
@@ -34,8 +36,8 @@ class _GridTap:
     """An element along one axis: its index, its weight, and whether it is inside; None: 1, and always."""
 
     place: ir.Value
-    weight: ir.Value | None
-    inside: ir.Value | None
+    weight: Real | None
+    inside: Truth | None
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class _GridSampler:
     padding: int
     aligned: bool
 
-    def taps(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> list[_GridTap]:
+    def taps(self, coordinate: Real, size: Real, last: Real) -> list[_GridTap]:
         """The elements around `coordinate`, a number from -1 to 1, along an axis of `size` elements; `last` is the
         number of the last one."""
         f = self.f
@@ -54,48 +56,46 @@ class _GridSampler:
             return [self._tap(f.round(self._settled(at, size, last)), None, last)]
         if self.mode == _LINEAR:
             at = self._settled(at, size, last)
-            first = f.floor(at)
-            part = f.sub(at, first)
-            following = f.add(first, f.of(1))
-            return [self._tap(first, f.sub(f.of(1), part), last), self._tap(following, part, last)]
         first = f.floor(at)
-        part = f.sub(at, first)
-        weights = f.cubic(part, f.sub(f.of(1), part), _A)
-        places = [self._settled(f.add(first, f.of(k)), size, last) for k in (-1, 0, 1, 2)]
+        part = at - first
+        if self.mode == _LINEAR:
+            following = first + 1
+            return [self._tap(first, 1 - part, last), self._tap(following, part, last)]
+        rest = 1 - part
+        weights = [
+            f.far_cubic(part + 1, _A), f.near_cubic(part, _A), f.near_cubic(rest, _A), f.far_cubic(rest + 1, _A),
+        ]
+        places = [self._settled(first + k, size, last) for k in (-1, 0, 1, 2)]
         return [self._tap(place, weight, last) for place, weight in zip(places, weights, strict=True)]
 
-    def _place(self, coordinate: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
-        f = self.f
-        moved = f.add(coordinate, f.of(1))
-        place = f.mul(f.mul(moved, f.of(0.5)), last) if self.aligned else (
-            f.mul(f.sub(f.mul(moved, size), f.of(1)), f.of(0.5))
-        )
-        return f.clip(place, f.of(-_FAR), f.of(_FAR))  # of NaN: before the first element
+    def _place(self, coordinate: Real, size: Real, last: Real) -> Real:
+        moved = coordinate + 1
+        place = moved * 0.5 * last if self.aligned else (moved * size - 1) * 0.5
+        return self.f.clip(place, -_FAR, _FAR)  # of NaN: before the first element
 
-    def _settled(self, at: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
+    def _settled(self, at: Real, size: Real, last: Real) -> Real:
         """A place inside; with zeros around the image, as it is."""
         if self.padding == _ZEROS:
             return at
         inner = at if self.padding == _BORDER else self._reflected(at, size, last)
-        return self.f.clip(inner, self.f.of(0), last)
+        return self.f.clip(inner, 0, last)
 
-    def _reflected(self, at: ir.Value, size: ir.Value, last: ir.Value) -> ir.Value:
+    def _reflected(self, at: Real, size: Real, last: Real) -> Real:
         """At the middles of the outermost elements, or at their edges."""
         f = self.f
-        low, span = (f.of(0), last) if self.aligned else (f.of(-0.5), size)
-        single = f.compare(EQUAL, span, f.of(0))
-        span = f.select(single, f.of(1), span)
-        distance = f.magnitude(f.sub(at, low))
-        flips = f.floor(f.div(distance, span))
-        extra = f.sub(distance, f.mul(flips, span))
-        even = f.compare(EQUAL, f.mul(f.floor(f.mul(flips, f.of(0.5))), f.of(2)), flips)
-        return f.select(single, f.of(0), f.add(f.select(even, extra, f.sub(span, extra)), low))
+        low, span = (0, last) if self.aligned else (-0.5, size)
+        single = span == 0
+        span = f.select(single, 1, span)
+        distance = abs(at - low)
+        flips = f.floor(distance / span)
+        extra = distance - flips * span
+        even = f.floor(flips * 0.5) * 2 == flips
+        return f.select(single, 0, f.select(even, extra, span - extra) + low)
 
-    def _tap(self, place: ir.Value, weight: ir.Value | None, last: ir.Value) -> _GridTap:
-        f = self.f
-        inner = f.clip(place, f.of(0), last)
+    def _tap(self, place: Real, weight: Real | None, last: Real) -> _GridTap:
+        inner = self.f.clip(place, 0, last)
         always = self.padding != _ZEROS and self.mode != _LINEAR
-        return _GridTap(f.index(inner), weight, None if always else f.compare(EQUAL, inner, place))
+        return _GridTap(self.f.index(inner), weight, None if always else inner == place)
 
 
 def lower_grids(module: ir.Module) -> None:
@@ -118,12 +118,11 @@ def _lower(operator: ir.Operation) -> None:
     spatial = range(2, kind.rank)
     sizes = [f.of_index(size_of(image, axis)) for axis in spatial]
     ends = [create("arith.subi", ir.IndexType.get(), [size_of(image, axis), constant_index(1)]) for axis in spatial]
-    lasts = [f.sub(size, f.of(1)) for size in sizes]
+    lasts = [size - 1 for size in sizes]
     sources = [(image, 0), (image, 1), *((grid, axis - 1) for axis in spatial)]
     shape = [ir.RankedTensorType(tensor.type).shape[axis] for tensor, axis in sources]
     result = ir.RankedTensorType.get(shape, kind.element_type)
     dynamic = [size_of(*source) for axis, source in enumerate(sources) if result.is_dynamic_dim(axis)]
-    on_grid = ir.RankedTensorType(grid.type).element_type
     points = len(spatial) if not any(result.is_dynamic_dim(axis) for axis in spatial) else 1  # that are one loop
     grid = merged(grid, 1, points)
 
@@ -131,7 +130,7 @@ def _lower(operator: ir.Operation) -> None:
         lines: list[list[_GridTap]] = []
         for axis, (size, last) in enumerate(zip(sizes, lasts, strict=True)):
             own = constant_index(len(sizes) - 1 - axis)
-            coordinate = f.wide(create("tensor.extract", on_grid, [grid, loops[0], *loops[2:], own]))
+            coordinate = f.wide(element_at(grid, [loops[0], *loops[2:], own]))
             lines.append(s.taps(coordinate, size, last))
         return f.narrowed(_total(f, image, loops[:2], lines, ends), kind.element_type)
 
@@ -141,20 +140,16 @@ def _lower(operator: ir.Operation) -> None:
 
 def _total(
     f: Floats, image: ir.Value, first: Sequence[ir.Value], lines: Sequence[Sequence[_GridTap]], ends: Sequence[ir.Value]
-) -> ir.Value:
+) -> Real:
     """The weighted sum of the elements that are the product of the `lines`, of the image and channel `first`."""
-    terms: list[ir.Value] = []
+    terms: list[Real] = []
     for taps in itertools.product(*lines):
         places = [_inside(tap.place, end) for tap, end in zip(taps, ends, strict=True)]
-        kind = ir.RankedTensorType(image.type).element_type
-        value = f.wide(create("tensor.extract", kind, [image, *first, *places]))
+        value = f.wide(element_at(image, [*first, *places]))
         if conditions := [tap.inside for tap in taps if tap.inside is not None]:
-            whole = conditions[0]
-            for condition in conditions[1:]:
-                whole = both(whole, condition)
-            value = f.select(whole, value, f.of(0))
+            value = f.select(reduce(and_, conditions), value, 0)
         for tap in taps:
-            value = value if tap.weight is None else f.mul(value, tap.weight)
+            value = value if tap.weight is None else value * tap.weight
         terms.append(value)
     return f.total(terms)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from operator import add, and_, mul, or_, sub, truediv
 
 from motet.compiler.frontends.torch.interface import Guard
-from motet.compiler.frontends.torch.numbers import as_f64, real_number, rounded, rounded_quotient, whole_number
+from motet.compiler.frontends.torch.numbers import rounded, rounded_quotient, whole_number
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.program import OF_EXTENTS
-from motet.compiler.ir.sizes import constant_index, extent_of
-from motet.compiler.operators.arithmetic import Floats
+from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
+from motet.compiler.operators.arithmetic import Floats, Real, Truth
 from motet.errors import CompileError, Location
 
 _NUMBERS: Mapping[type[ast.operator], str] = {
@@ -23,8 +26,8 @@ _NUMBERS: Mapping[type[ast.operator], str] = {
 _COMPARED: Mapping[type[ast.cmpop], int] = {
     ast.Eq: 0, ast.NotEq: 1, ast.Lt: 2, ast.LtE: 3, ast.Gt: 4, ast.GtE: 5,
 }  # to predicates of arith.cmpi
-_REALS: Mapping[type[ast.operator], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div",
+_REALS: Mapping[type[ast.operator], Callable[[Real, Real], Real]] = {
+    ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv,
 }
 _EXTREMES, _ROUNDED = ("max", "min"), ("ceil", "floor", "trunc", "round")
 _EXTENT = re.compile(r"extent_(\d+)_(\d+)")
@@ -56,21 +59,20 @@ class _Condition:
     def __init__(self, block: ir.Block) -> None:
         self._arguments = block.arguments
 
-    def boolean(self, node: ast.expr) -> ir.Value:
+    def boolean(self, node: ast.expr) -> Truth:
         if isinstance(node, ast.BoolOp):
-            name = "arith.andi" if isinstance(node.op, ast.And) else "arith.ori"
-            return _joined(lambda left, right: _flag(name, left, right), [self.boolean(each) for each in node.values])
+            return reduce(and_ if isinstance(node.op, ast.And) else or_, [self.boolean(each) for each in node.values])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return _flag("arith.xori", self.boolean(node.operand), _true())
+            return ~self.boolean(node.operand)
         if isinstance(node, ast.Compare):
             sides = [self.number(side) for side in (node.left, *node.comparators)]
             parts = [
                 self._compared(operator, left, right)
                 for operator, left, right in zip(node.ops, sides, sides[1:], strict=False)
             ]
-            return _joined(lambda left, right: _flag("arith.andi", left, right), parts)
+            return reduce(and_, parts)
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            return _true() if node.value else _flag("arith.xori", _true(), _true())
+            return Truth.of(node.value)
         raise _Unknown(ast.unparse(node))
 
     def number(self, node: ast.expr) -> ir.Value:
@@ -79,21 +81,21 @@ class _Condition:
         if isinstance(node, ast.Name) and (found := _EXTENT.fullmatch(node.id)):
             return extent_of(self._arguments[int(found[1])], int(found[2]))
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return _number("arith.subi", constant_index(0), self.number(node.operand))
+            return on_indices("arith.subi", constant_index(0), self.number(node.operand))
         if isinstance(node, ast.BinOp) and type(node.op) in _NUMBERS:
-            return _number(_NUMBERS[type(node.op)], self.number(node.left), self.number(node.right))
+            return on_indices(_NUMBERS[type(node.op)], self.number(node.left), self.number(node.right))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
             return whole_number("mod", [self.number(node.left), self.number(node.right)])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.right, ast.Constant):
             times = node.right.value
             if isinstance(times, int) and times > 0:
                 base = self.number(node.left)
-                return _joined(lambda left, right: _number("arith.muli", left, right), [base] * times)
+                return reduce(partial(on_indices, "arith.muli"), [base] * times)
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).lower().removeprefix("math.")
             if name in _EXTREMES:
                 values = [self.number(each) for each in node.args]
-                return _joined(lambda left, right: whole_number(name, [left, right]), values)
+                return reduce(lambda left, right: whole_number(name, [left, right]), values)
             quotient = node.args[0] if node.args else None
             if name in _ROUNDED and isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.Div):
                 return rounded_quotient(name, self.number(quotient.left), self.number(quotient.right))
@@ -101,42 +103,19 @@ class _Condition:
                 return rounded(name, self.real(quotient))
         raise _Unknown(ast.unparse(node))
 
-    def real(self, node: ast.expr) -> ir.Value:
+    def real(self, node: ast.expr) -> Real:
         """A number in f64."""
+        f = Floats(ir.F64Type.get())
         if isinstance(node, ast.Constant) and type(node.value) is float:
-            return Floats(ir.F64Type.get()).of(node.value)
+            return f.of(node.value)
         if isinstance(node, ast.BinOp) and type(node.op) in _REALS:
-            return real_number(_REALS[type(node.op)], [self.real(node.left), self.real(node.right)])
+            return _REALS[type(node.op)](self.real(node.left), self.real(node.right))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.sym_float":
             node = node.args[0]
-        return as_f64(self.number(node))
+        return f.of_index(self.number(node))
 
-    def _compared(self, operator: ast.cmpop, left: ir.Value, right: ir.Value) -> ir.Value:
+    def _compared(self, operator: ast.cmpop, left: ir.Value, right: ir.Value) -> Truth:
         if type(operator) not in _COMPARED:
             raise _Unknown(type(operator).__name__)
         predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), _COMPARED[type(operator)])
-        return _flag("arith.cmpi", left, right, {"predicate": predicate})
-
-
-def _joined(join: Callable[[ir.Value, ir.Value], ir.Value], values: Sequence[ir.Value]) -> ir.Value:
-    result = values[0]
-    for value in values[1:]:
-        result = join(result, value)
-    return result
-
-
-def _number(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[ir.IndexType.get()], operands=[left, right]).result
-
-
-def _flag(
-    name: str, left: ir.Value, right: ir.Value, attributes: dict[str, ir.Attribute] | None = None
-) -> ir.Value:
-    flag = ir.IntegerType.get_signless(1)
-    return ir.Operation.create(name, results=[flag], operands=[left, right], attributes=attributes or {}).result
-
-
-def _true() -> ir.Value:
-    flag = ir.IntegerType.get_signless(1)
-    value = {"value": ir.IntegerAttr.get(flag, 1)}
-    return ir.Operation.create("arith.constant", results=[flag], attributes=value).result
+        return Truth(create("arith.cmpi", ir.IntegerType.get_signless(1), [left, right], {"predicate": predicate}))

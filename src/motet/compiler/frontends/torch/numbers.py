@@ -18,6 +18,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index
+from motet.compiler.operators.arithmetic import Floats
 
 _PREFIX = "torch.motet.extent_"
 _INTEGERS: Mapping[str, str] = {"min": "arith.minsi", "max": "arith.maxsi"}
@@ -55,11 +56,6 @@ def whole_number(name: str, values: Sequence[ir.Value]) -> ir.Value:
     return create("arith.subi", index, [values[0], create("arith.muli", index, [whole, values[1]])])
 
 
-def real_number(name: str, values: Sequence[ir.Value]) -> ir.Value:
-    """The result of a function of `_FLOATS` of two f64."""
-    return create(_FLOATS[name], ir.F64Type.get(), values)
-
-
 def rounded_quotient(name: str, value: ir.Value, by: ir.Value) -> ir.Value:
     """The quotient of two indices, rounded by `ceil`, `floor`, `trunc` or `round`, to the even one of two as near."""
     index = value.type
@@ -81,17 +77,12 @@ def rounded(name: str, value: ir.Value) -> ir.Value:
     return create("arith.index_cast", ir.IndexType.get(), [wide])
 
 
-def as_f64(index: ir.Value) -> ir.Value:
-    wide = create("arith.index_cast", ir.IntegerType.get_signless(64), [index])
-    return create("arith.sitofp", ir.F64Type.get(), [wide])
-
-
 def _lowered(name: str, operator: ir.Operation, made: Mapping[ir.Value, ir.Value]) -> ir.Value:
     if name == "float":
-        return as_f64(_builtin(operator.operands[0], made))
+        return Floats(ir.F64Type.get()).of_index(_builtin(operator.operands[0], made))
     values = [_builtin(operand, made) for operand in operator.operands]
     if name in _FLOATS:
-        return real_number(name, values)
+        return create(_FLOATS[name], ir.F64Type.get(), values)
     if name not in _ROUNDINGS:
         return whole_number(name, values)
     quotient = values[0].owner

@@ -9,8 +9,8 @@ from motet.compiler.frontends.onnx.tensors import builtin, is_used
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
-from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.arithmetic import Floats, floats_for
+from motet.compiler.ir.sizes import constant_index, element_at
+from motet.compiler.operators.arithmetic import Floats, Real, floats_for
 from motet.compiler.operators.pointwise import clamped, pointwise, size_of
 
 
@@ -51,9 +51,8 @@ class RegionOperands:
         ]
         return pointwise(ir.RankedTensorType.get(shape, kind), sizes, [], lambda _, loops: body(loops))
 
-    def number(self, region: ir.Value, column: int) -> ir.Value:
-        kind = ir.RankedTensorType(self.regions.type).element_type
-        return self.floats.wide(create("tensor.extract", kind, [self.regions, region, constant_index(column)]))
+    def number(self, region: ir.Value, column: int) -> Real:
+        return self.floats.wide(element_at(self.regions, [region, constant_index(column)]))
 
     def plane(self, loops: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
         """The image and the channel that a point reads. A region that is of no image reads the first or the last."""
@@ -82,5 +81,5 @@ class RegionOperands:
         index = ir.IndexType.get()
         return [create("arith.subi", index, [size_of(self.image, axis), constant_index(1)]) for axis in (2, 3)]
 
-    def read(self, plane: Sequence[ir.Value], row: ir.Value, column: ir.Value) -> ir.Value:
-        return self.floats.wide(create("tensor.extract", self.kind, [self.image, *plane, row, column]))
+    def read(self, plane: Sequence[ir.Value], row: ir.Value, column: ir.Value) -> Real:
+        return self.floats.wide(element_at(self.image, [*plane, row, column]))

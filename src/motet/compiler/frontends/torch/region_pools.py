@@ -14,7 +14,7 @@ from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
-from motet.compiler.operators.arithmetic import GREATER
+from motet.compiler.operators.arithmetic import Real
 from motet.compiler.operators.pointwise import clamped, size_of
 
 _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
@@ -33,14 +33,13 @@ def lower_pool(operator: ir.Operation, of: RegionOperands) -> None:
 def _ends(of: RegionOperands, axis: int, loops: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
     """The first element of a cell along an axis, and the one after its last."""
     f = of.floats
-    low, high = (f.round_away(f.mul(of.number(loops[0], column), f.of(of.scale))) for column in (2 - axis, 4 - axis))
-    length = f.sub(high, low)
-    length = f.most(length if of.is_split else f.add(length, f.of(1)), f.of(1))
-    width, cell = f.div(length, f.of(of.cells[axis])), f.of_index(loops[2 + axis])
-    begin, end = f.floor(f.mul(cell, width)), f.ceil(f.mul(f.add(cell, f.of(1)), width))
+    low, high = (f.round_away(of.number(loops[0], column) * of.scale) for column in (2 - axis, 4 - axis))
+    length = high - low
+    width, cell = f.most(length if of.is_split else length + 1, 1) / of.cells[axis], f.of_index(loops[2 + axis])
+    begin, end = f.floor(cell * width), f.ceil((cell + 1) * width)
     size = f.of_index(size_of(of.image, 2 + axis))
-    most = f.sub(size, f.of(1)) if of.is_split else size  # torchvision's means never reach the last element
-    first, last = (f.index(f.clip(f.add(part, low), f.of(0), most)) for part in (begin, end))
+    most = size - 1 if of.is_split else size  # torchvision's means never reach the last element
+    first, last = (f.index(f.clip(part + low, 0, most)) for part in (begin, end))
     return first, last
 
 
@@ -57,13 +56,14 @@ def _largest(of: RegionOperands, loops: Sequence[ir.Value]) -> tuple[ir.Value, i
         def column(x: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
             value = of.read(plane, clamped(y, ends[0]), clamped(x, ends[1]))
             place = create("arith.index_cast", word, [create("arith.addi", y.type, [start, x])])
-            more = f.compare(GREATER, value, before[0])
-            return [f.select(more, value, before[0]), create("arith.select", word, [more, place, before[1]])]
+            most = Real(before[0])
+            more = value > most
+            return [f.select(more, value, most), create("arith.select", word, [more, place, before[1]])]
 
         return repeat(*columns, before, column)
 
     value, place = repeat(*rows, [f.of(_LOWEST), none], row)
-    return f.narrowed(_unless_empty(of, rows, columns, value), of.kind), place
+    return f.narrowed(_unless_empty(of, rows, columns, Real(value)), of.kind), place
 
 
 def _mean(of: RegionOperands, loops: Sequence[ir.Value]) -> ir.Value:
@@ -74,19 +74,19 @@ def _mean(of: RegionOperands, loops: Sequence[ir.Value]) -> ir.Value:
 
     def row(y: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
         y = clamped(y, ends[0])
-        return repeat(*columns, before, lambda x, sums: [f.add(sums[0], of.read(plane, y, clamped(x, ends[1])))])
+        return repeat(*columns, before, lambda x, sums: [Real(sums[0]) + of.read(plane, y, clamped(x, ends[1]))])
 
-    total = repeat(*rows, [f.of(0)], row)[0]
-    counts = [f.of_index(create("arith.subi", end.type, [end, begin])) for begin, end in (rows, columns)]
-    return f.narrowed(_unless_empty(of, rows, columns, f.div(total, f.mul(*counts))), of.kind)
+    total = Real(repeat(*rows, [f.of(0)], row)[0])
+    high, wide = (f.of_index(create("arith.subi", end.type, [end, begin])) for begin, end in (rows, columns))
+    return f.narrowed(_unless_empty(of, rows, columns, total / (high * wide)), of.kind)
 
 
 def _unless_empty(
-    of: RegionOperands, rows: Sequence[ir.Value], columns: Sequence[ir.Value], value: ir.Value
-) -> ir.Value:
+    of: RegionOperands, rows: Sequence[ir.Value], columns: Sequence[ir.Value], value: Real
+) -> Real:
     """`value`; zero for cells without elements."""
     f = of.floats
     for begin, end in (rows, columns):
         length = f.of_index(create("arith.subi", end.type, [end, begin]))
-        value = f.select(f.compare(GREATER, length, f.of(0)), value, f.of(0))
+        value = f.select(length > 0, value, 0)
     return value

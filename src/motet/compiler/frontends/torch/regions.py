@@ -22,7 +22,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.arithmetic import AT_LEAST, AT_MOST, EQUAL, Floats, both
+from motet.compiler.operators.arithmetic import Floats, Real, Truth
 from motet.compiler.operators.pointwise import clamped, size_of
 
 _ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"
@@ -37,8 +37,8 @@ class _Sample:
     """A sample's two elements along one axis, their weights, and whether it is inside."""
 
     places: tuple[ir.Value, ir.Value]
-    weights: tuple[ir.Value, ir.Value]
-    inside: ir.Value
+    weights: tuple[Real, Real]
+    inside: Truth
 
 
 @dataclass(frozen=True)
@@ -47,33 +47,33 @@ class _CellLine:
 
     f: Floats
     size: ir.Value
-    begin: ir.Value
-    step: ir.Value
-    count: ir.Value
+    begin: Real
+    step: Real
+    count: Real
 
-    def sample(self, number: ir.Value) -> _Sample:
+    def sample(self, number: Real) -> _Sample:
         """That of the number `number`, a float."""
         f = self.f
-        at = f.add(self.begin, f.mul(f.add(number, f.of(0.5)), self.step))
+        at = self.begin + (number + 0.5) * self.step
         size, last = f.of_index(self.size), create("arith.subi", self.size.type, [self.size, constant_index(1)])
-        inside = both(f.compare(AT_LEAST, at, f.of(-1)), f.compare(AT_MOST, at, size))
-        place = f.clip(at, f.of(0), f.of_index(last))
+        inside = (at >= -1) & (at <= size)
+        place = f.clip(at, 0, f.of_index(last))
         first = f.floor(place)
-        part = f.sub(place, first)
+        part = place - first
         index = f.index(first)
         following = create("arith.addi", index.type, [index, constant_index(1)])
         places = (clamped(index, last), clamped(following, last))
-        return _Sample(places, (f.sub(f.of(1), part), part), inside)
+        return _Sample(places, (1 - part, part), inside)
 
     def ends(self) -> tuple[ir.Value, ir.Value]:
         """The numbers of samples that may be inside: the first, and the one after the last."""
         f = self.f
-        most = f.clip(self.count, f.of(0), f.of(_FAR))
-        ends = [f.div(f.sub(end, self.begin), self.step) for end in (f.of(-1), f.of_index(self.size))]
-        first = f.clip(f.floor(f.sub(f.least(*ends), f.of(2))), f.of(0), most)
-        last = f.clip(f.ceil(f.add(f.most(*ends), f.of(2))), f.of(0), most)
-        same = f.compare(EQUAL, self.step, f.of(0))  # all samples are at one place
-        return f.index(f.select(same, f.of(0), first)), f.index(f.select(same, most, last))
+        most = f.clip(self.count, 0, _FAR)
+        ends = [(end - self.begin) / self.step for end in (f.of(-1), f.of_index(self.size))]
+        first = f.clip(f.floor(f.least(*ends) - 2), 0, most)
+        last = f.clip(f.ceil(f.most(*ends) + 2), 0, most)
+        same = self.step == 0  # all samples are at one place
+        return f.index(f.select(same, 0, first)), f.index(f.select(same, most, last))
 
 
 @dataclass(frozen=True)
@@ -91,28 +91,25 @@ class _Aligned:
         y, x = (self._line(axis, loops) for axis in range(2))
         plane = self.of.plane(loops)
         total = self._listed(plane, y, x) if 0 < self.samples <= _MOST else self._looped(plane, y, x)
-        count = f.mul(y.count, x.count)
-        if self.of.is_split:
-            return f.narrowed(f.div(total, count), self.of.kind)
-        return f.narrowed(f.div(total, f.most(count, f.of(1))), self.of.kind)
+        count = y.count * x.count
+        return f.narrowed(total / (count if self.of.is_split else f.most(count, 1)), self.of.kind)
 
     def _line(self, axis: int, loops: Sequence[ir.Value]) -> _CellLine:
         f, of = self.of.floats, self.of
         numbers = (of.number(loops[0], column) for column in (2 - axis, 4 - axis))
-        low, high = (f.sub(f.mul(number, f.of(of.scale)), f.of(self.shift)) for number in numbers)
-        length = f.sub(high, low)
-        length = length if self.least is None else f.most(length, f.of(self.least))
-        width = f.div(length, f.of(of.cells[axis]))
+        low, high = (number * of.scale - self.shift for number in numbers)
+        length = high - low if self.least is None else f.most(high - low, self.least)
+        width = length / of.cells[axis]
         count = f.of(self.samples) if self.samples > 0 else f.ceil(width)
-        begin = f.add(low, f.mul(f.of_index(loops[2 + axis]), width))
-        return _CellLine(f, size_of(of.image, 2 + axis), begin, f.div(width, count), count)
+        begin = low + f.of_index(loops[2 + axis]) * width
+        return _CellLine(f, size_of(of.image, 2 + axis), begin, width / count, count)
 
-    def _listed(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> ir.Value:
+    def _listed(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> Real:
         f = self.of.floats
         lines = [[line.sample(f.of(number)) for number in range(self.samples)] for line in (y, x)]
         return f.total([self._between(plane, *each) for each in itertools.product(*lines)])
 
-    def _looped(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> ir.Value:
+    def _looped(self, plane: Sequence[ir.Value], y: _CellLine, x: _CellLine) -> Real:
         f = self.of.floats
         columns = x.ends()
 
@@ -120,20 +117,20 @@ class _Aligned:
             own = y.sample(f.of_index(number))
 
             def column(number: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
-                return [f.add(before[0], self._between(plane, own, x.sample(f.of_index(number))))]
+                return [Real(before[0]) + self._between(plane, own, x.sample(f.of_index(number)))]
 
             return repeat(*columns, before, column)
 
-        return repeat(*y.ends(), [f.of(0)], row)[0]
+        return Real(repeat(*y.ends(), [f.of(0)], row)[0])
 
-    def _between(self, plane: Sequence[ir.Value], y: _Sample, x: _Sample) -> ir.Value:
+    def _between(self, plane: Sequence[ir.Value], y: _Sample, x: _Sample) -> Real:
         """The sample between four elements; zero outside."""
         f = self.of.floats
         terms = [
-            f.mul(self.of.read(plane, y.places[row], x.places[column]), f.mul(y.weights[row], x.weights[column]))
+            self.of.read(plane, y.places[row], x.places[column]) * (y.weights[row] * x.weights[column])
             for row, column in itertools.product(range(2), range(2))
         ]
-        return f.select(both(y.inside, x.inside), f.total(terms), f.of(0))
+        return f.select(y.inside & x.inside, f.total(terms), 0)
 
 
 def lower_regions(module: ir.Module) -> None:

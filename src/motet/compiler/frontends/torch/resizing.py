@@ -74,6 +74,5 @@ def _count(source: ir.Value, axis: int, factor: float, wanted: ir.Value | None) 
     size = size_of(source, axis)
     if factor == int(factor):
         return create("arith.muli", size.type, [size, constant_index(int(factor))])
-    f = Floats(ir.F64Type.get())
-    product = f.mul(f.of_index(size), f.of(factor))
+    product = Floats(ir.F64Type.get()).of_index(size) * factor
     return create("arith.index_cast", size.type, [create("arith.fptosi", word, [product])])

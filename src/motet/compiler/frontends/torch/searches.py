@@ -18,8 +18,8 @@ from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.loops import repeat
-from motet.compiler.ir.sizes import constant_index
-from motet.compiler.operators.arithmetic import AT_LEAST, GREATER, both
+from motet.compiler.ir.sizes import constant_index, element_at
+from motet.compiler.operators.arithmetic import Real, Truth
 from motet.compiler.operators.pointwise import Read, clamped, pointwise, size_of
 
 _STEPS = 40  # for sequences whose extent a call decides
@@ -48,12 +48,11 @@ class _Search:
             low, high = ends
             half = create("arith.shrui", low.type, [create("arith.subi", low.type, [high, low]), constant_index(1)])
             middle = create("arith.addi", low.type, [low, half])
-            found = create("tensor.extract", kind.element_type, [self.sequence, *line, clamped(middle, last)])
+            found = element_at(self.sequence, [*line, clamped(middle, last)])
             before = self._is_before(value, found)
             following = create("arith.addi", low.type, [middle, constant_index(1)])
-            is_open = arith.CmpIOp(arith.CmpIPredicate.slt, low, high).result
-            after = both(is_open, create("arith.xori", before.type, [before, _true()]))
-            return [_select(after, following, low), _select(both(is_open, before), middle, high)]
+            is_open = Truth(arith.CmpIOp(arith.CmpIPredicate.slt, low, high).result)
+            return [_select(is_open & ~before, following, low), _select(is_open & before, middle, high)]
 
         ends: Sequence[ir.Value] = [constant_index(0), end]
         if extent == DYNAMIC:
@@ -62,13 +61,11 @@ class _Search:
             ends = step(None, ends)
         return ends[0]
 
-    def _is_before(self, value: ir.Value, found: ir.Value) -> ir.Value:
+    def _is_before(self, value: ir.Value, found: ir.Value) -> Truth:
         """Whether the place of `value` is before the element `found` of the sequence."""
-        bit = ir.IntegerType.get_signless(1)
         if isinstance(value.type, ir.IntegerType):
-            return arith.CmpIOp(_COMPARED[self.unsigned, self.right], found, value).result
-        predicate = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), GREATER if self.right else AT_LEAST)
-        return create("arith.cmpf", bit, [found, value], {"predicate": predicate})
+            return Truth(arith.CmpIOp(_COMPARED[self.unsigned, self.right], found, value).result)
+        return Real(found) > Real(value) if self.right else Real(found) >= Real(value)
 
 
 def lower_searches(module: ir.Module) -> None:
@@ -99,10 +96,5 @@ def _lower(operator: ir.Operation) -> None:
     replace(operator, pointwise(result, dynamic, [Read(values, range(len(shape)))], body))
 
 
-def _select(condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
+def _select(condition: Truth, a: ir.Value, b: ir.Value) -> ir.Value:
     return create("arith.select", a.type, [condition, a, b])
-
-
-def _true() -> ir.Value:
-    bit = ir.IntegerType.get_signless(1)
-    return create("arith.constant", bit, [], {"value": ir.IntegerAttr.get(bit, 1)})
