@@ -98,6 +98,16 @@ def test_extents_that_differ_from_call_to_call(mode: str) -> None:
         session(torch.randn(1, 4, 5, 7))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_nearest_element_of_extents_that_differ_by_a_scale_that_is_rounded(mode: str) -> None:
+    module = Function(lambda x: F.interpolate(x, scale_factor=1.7, mode=mode))
+    session = motet.load(motet.compile(module, inputs=[torch.randn(1, 2, 8)], dynamic_shapes=(({2: Dim("n")},),),
+                                       devices=DEVICE))  # fmt: skip
+    for extent in (6, 11, 97):
+        x = torch.randn(1, 2, extent)
+        assert torch.equal(session(x), module(x))
+
+
 def test_a_batch_that_differs_from_call_to_call() -> None:
     module = Function(lambda x: F.interpolate(x, (5, 12), mode="bilinear"))
     artifact = motet.compile(

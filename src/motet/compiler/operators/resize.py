@@ -199,7 +199,8 @@ def _formula(one: ResizedAxis, how: Filter, f: FloatArithmetic) -> _Formula:
     if one.scale is None:
         return _Formula(f, how, size, count, count / size, size / count, count, ends)
     scale = f.of(one.scale)
-    step = 1 / scale if isinstance(f, Floats) else f.of(1 / one.scale)
+    # That of a known scale is rounded once, as PyTorch rounds it.
+    step = 1 / scale if isinstance(one.scale, ir.Value) else f.of(1 / one.scale if one.scale else math.inf)
     return _Formula(f, how, size, count, scale, step, scale * size, ends)
 
 

@@ -62,6 +62,18 @@ def test_elements_are_repeated_by_whole_scales_as_numpy_repeats_them() -> None:
             np.testing.assert_array_equal(found, wanted, err_msg=str(form))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_left_of_extents_of_a_call_by_a_scale_of_0(mode: str) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)], "emptied",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None])],
+        [numpy_helper.from_array(np.array([0, 2], np.float32), "scales")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    assert motet.load(motet.compile(model, cache=False))(np.ones((4, 5), np.float32)).shape == (0, 10)
+
+
 @pytest.mark.parametrize("given", [[3, 4], None])
 def test_filters_are_antialiased_for_any_batch(given: list[int] | None) -> None:
     """By sizes of the model for both last axes, or by sizes of the call for all."""
