@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from motet.compiler.frontends.onnx.attribute_values import drop_empty, wrong_value
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
 from motet.compiler.frontends.onnx.writing import ModelFacts, element_types
 from motet.errors import CompileError
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
     from motet.compiler.frontends.onnx.model import OnnxModel
 
-_POSITIVE = ("group", "strides", "dilations", "kernel_shape")  # attributes of the following operators
-_WINDOWED = frozenset({
-    "Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv", "AveragePool", "LpPool", "MaxPool",
-    "MaxUnpool", "Col2Im",
-})  # fmt: skip
 _SHOWN = 5  # nodes in an error
 _DEEPEST_CALLS = 100  # functions that call each other, in a row; onnx's inliner has this limit
 _MOST_INLINED = 100_000  # nodes of a model once calls of functions are replaced by their nodes
@@ -212,13 +208,10 @@ class _Rules:
     # -- attributes and types
 
     def _check_attributes(self, node: onnx.NodeProto) -> None:
-        if node.op_type not in _WINDOWED or node.domain not in ("", "ai.onnx"):
-            return
-        for item in node.attribute:
-            values = [item.i] if item.name == "group" else list(item.ints)
-            if item.name in _POSITIVE and any(value < 1 for value in values):
-                given = values[0] if item.name == "group" else values
-                raise self._wrong(node, f"{item.name} is {given}; expected numbers from 1")
+        if node.domain in ("", "ai.onnx"):
+            drop_empty(node)
+            if (what := wrong_value(node)) is not None:
+                raise self._wrong(node, what)
 
     def _types(self, node: onnx.NodeProto, types: Mapping[str, int]) -> dict[str, int]:
         """The element types of a node's results, 0 where they are not known. Refuses operands of two types where
@@ -236,7 +229,7 @@ class _Rules:
         for formal, name in _paired(schema.inputs, node.input):
             kind = types.get(name, 0)
             if kind in _COMPLEX and f"tensor({(of := _COMPLEX[kind])})" not in formal.types:
-                raise self._wrong(node, f"{name!r} is {of}; expected one of {', '.join(_elements(formal))}")
+                raise self._wrong(node, f"{name!r} is {of}; expected one of {', '.join(elements(formal))}")
             if not kind or (formal.option == schema.FormalParameterOption.Variadic and not formal.is_homogeneous):
                 continue
             first, other = bound.setdefault(formal.type_str, (kind, name))
@@ -288,7 +281,7 @@ def _type_name(onnx_: Any, item: onnx.AttributeProto) -> str:
     return kinds.Name(item.type) if item.type in kinds.values() else str(item.type)
 
 
-def _elements(formal: onnx.defs.OpSchema.FormalParameter) -> list[str]:
+def elements(formal: onnx.defs.OpSchema.FormalParameter) -> list[str]:
     """The element types that a parameter of a schema may have."""
     return sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in formal.types if kind.startswith("tensor("))
 
