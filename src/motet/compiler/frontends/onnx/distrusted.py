@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.artifact.validation import MAXIMUM_BYTES
+from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import static_shapes
-from motet.compiler.frontends.onnx.well_formed import label
+from motet.compiler.frontends.onnx.well_formed import elements, label
 from motet.compiler.frontends.onnx.writing import element_types
 
 if TYPE_CHECKING:
     import onnx
 
-_MOST_PARTS = 4096  # each takes some 10 ms to compile
+_TABULATED = ("AffineGrid", "Col2Im", "Resize")  # whose lowerings have tables with an entry for each place of an axis
+_LONGEST = 1 << 28
 
 
 def refuse_unknown(model: OnnxModel) -> None:
@@ -42,9 +44,9 @@ def refuse_large(model: OnnxModel) -> None:
     shapes, types = static_shapes(model), element_types(model)
     for node in model.proto.graph.node:
         parts = max(len(set(node.input)), len(node.output))
-        if node.op_type in ("Concat", "Split") and parts > _MOST_PARTS:
+        if node.op_type in ("Concat", "Split") and parts > MOST_PARTS:
             raise model.error(
-                f"{label(node)}: operator {node.op_type} of {parts:,} parts; expected at most {_MOST_PARTS:,}: one "
+                f"{label(node)}: operator {node.op_type} of {parts:,} parts; expected at most {MOST_PARTS:,}: one "
                 "tensor with an axis for the parts takes one node"
             )
         for name in node.output:
@@ -55,6 +57,11 @@ def refuse_large(model: OnnxModel) -> None:
                     f"{label(node)}: operator {node.op_type}: its result {name!r} has the extents {list(shape)}; "
                     "expected none below 0"
                 )
+            if node.op_type in _TABULATED and max(shape) > _LONGEST:
+                raise model.error(
+                    f"{label(node)}: operator {node.op_type}: its result {name!r} has the extents {list(shape)}; "
+                    f"expected at most {_LONGEST:,}"
+                )
             size = math.prod(shape) * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(types[name])).itemsize
             if size > MAXIMUM_BYTES:
                 raise model.error(
@@ -64,11 +71,49 @@ def refuse_large(model: OnnxModel) -> None:
     each_body(model, refuse_large)
 
 
+def refuse_types(model: OnnxModel) -> None:
+    """Raises CompileError for the first node with an operand of a type for which its lowering ends the process. Types
+    must be inferred."""
+    import onnx
+
+    types = element_types(model)
+    for node in model.proto.graph.node if model.opsets.get("") else ():
+        for operators, number, deadly in _DEADLY:
+            named = node.op_type in operators and node.domain in ("", "ai.onnx") and number < len(node.input)
+            if named and (kind := types.get(node.input[number], 0)) in deadly:
+                formal = onnx.defs.get_schema(node.op_type, model.opsets[""]).inputs[number]
+                raise model.error(
+                    f"{label(node)}: operator {node.op_type}: operand {number} ({formal.name}) is of type "
+                    f"{onnx.TensorProto.DataType.Name(kind).lower()}; expected one of {', '.join(elements(formal))}"
+                )
+    each_body(model, refuse_types)
+
+
 def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
     """Whether the condition of a Compress is constant."""
     return node.op_type == "Compress" and node.input[1] in model.constants
 
 
+_BYTES, _UNSIGNED, _FLOATS = {2, 3}, {4, 13}, {1, 10, 11, 16}  # uint8, int8; uint16, uint64; floats
+_INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13}
+# Operators, the number of an operand, and its types for which the lowering ends the process. ONNX has none of these
+# types there, but neither has it others that Motet compiles.
+_DEADLY: tuple[tuple[tuple[str, ...], int, set[int]], ...] = (
+    (("AffineGrid", "AveragePool", "CausalConvWithState", "Conv", "ConvTranspose", "DynamicQuantizeLinear", "GRU",
+      "Gemm", "GlobalAveragePool", "LRN", "LSTM", "LpNormalization", "MatMul", "Mish", "RMSNormalization", "RNN",
+      "Softplus"), 0, _BYTES),
+    (("Celu", "Elu", "HardSigmoid", "HardSwish", "LeakyRelu"), 0, _BYTES | _UNSIGNED),
+    (("Hardmax", "LayerNormalization", "Pow", "SoftmaxCrossEntropyLoss", "ThresholdedRelu"), 0, _UNSIGNED),
+    (("GatherElements", "GatherND", "NegativeLogLikelihoodLoss", "ScatterND", "SoftmaxCrossEntropyLoss"), 1, _FLOATS),
+    (("MaxUnpool", "Scatter", "ScatterElements"), 1, {11}),
+    (("Split",), 1, (_INTEGERS | {9}) - {7}),
+    (("Resize",), 3, (_INTEGERS | {9} | _FLOATS) - {7}),
+    (("InstanceNormalization",), 0, _INTEGERS),
+    (("ConvInteger", "QLinearConv"), 0, {9}),
+    (("QLinearConv",), 1, _BYTES),
+    (("QLinearConv",), 7, _UNSIGNED),
+    (("QuantizeLinear",), 2, {13}),
+)  # fmt: skip
 OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {
     "ImageDecoder": "images are decoded before a call; give it the pixels",

@@ -5,12 +5,12 @@ initializer), then large constants as parameters. A model is converted to anothe
 no lowering in the model's own. Large initializers never pass through text: they leave the graph as arrays, mapped from
 the file if possible.
 
-Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that break ONNX's rules; `domains.py` rewrites
-operators of other domains; `distrusted.py` refuses unsupported operators; `short_types.py` stores 8-bit floats and the
-like as bytes; `demands.py` asserts operators' requirements on extents; `simplify.py` folds constants; `sequences.py`
-resolves sequences; `rewrites.py` and its rules rewrite operators that torch-mlir lacks or lowers wrongly;
-`mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` keeps
-the state of models that have some.
+Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that break ONNX's rules, with
+`attribute_values.py`; `domains.py` rewrites operators of other domains; `distrusted.py` refuses unsupported operators
+and types; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
+extents; `simplify.py` folds constants; `sequences.py` resolves sequences; `rewrites.py` and its rules rewrite operators
+that torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py`
+simplifies the result; `states.py` keeps the state of models that have some.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.demands import demand_extents
-from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_unknown
+from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_types, refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
@@ -79,6 +79,10 @@ def load_model(model: OnnxModel, sequences: str = "") -> Program:
         raise model.error(
             f"the model cannot be read: {type(error).__name__}: {error}; expected one that onnx.checker accepts"
         ) from error
+    except MemoryError as error:
+        raise model.error(
+            f"compiling the model takes more memory than this process has ({error}); expected smaller extents"
+        ) from error
 
 
 def _load(model: OnnxModel, sequences: str) -> Program:
@@ -100,6 +104,7 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     resolve_sequences(model)
     refuse_unknown(model)
     refuse_large(model)
+    refuse_types(model)
     lowered = _lower_or_convert(model)
     try:
         finish(model, lowered)
