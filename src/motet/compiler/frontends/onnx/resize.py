@@ -46,10 +46,16 @@ def check_resize(node: onnx.NodeProto, facts: ModelFacts) -> None:
             raise ValueError(f"{name}={said}; expected {', '.join(known)}")
     before, after = (facts.extents(name) or [] for name in (node.input[0], node.output[0]))
     changes = list(zip(before, after, strict=False))
+    named = attribute(node, "axes", list(range(len(before))))
+    if before and len({axis % len(before) for axis in named}) < len(named):
+        raise ValueError(f"axes={named}; expected each axis once")
+    given = [facts.model.constants.get(name) for name in node.input[2:] if name]
+    counts = [array.size for array in given if array is not None]
+    if before and counts and len(counts) == len(given) and {*counts} - {0} != {len(named)}:
+        raise ValueError(f"{max(counts)} scales or sizes; expected one for each of {len(named)} axes")
     if any(size == 0 and count for size, count in changes):
         raise ValueError(f"a tensor of extents {before} to {after}; expected elements")
     if len(changes) > 2:  # batches and channels stay
-        named = attribute(node, "axes", list(range(len(changes))))
         changes = [changes[axis] for axis in named if axis % len(changes) > 1]
     scales = facts.model.constants.get(node.input[2]) if len(node.input) > 2 else None
     if attribute(node, "antialias", 0) and scales is None and any(None in each for each in changes or [(None, None)]):

@@ -59,7 +59,8 @@ def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrites the graph of `model`, whose types must be inferred, and its bodies in place; returns whether anything
     changed."""
     within = each_body(model, rewrite_forms)
-    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {})
+    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES},
+                     dict.fromkeys(_NUMBERS, _check_operands))
     changed |= _apply(model, {**composed.RULES, **_BEFORE}, {})
     changed |= _apply(model, narrow.RULES, {})
     changed |= _apply(model, _RULES, _CHECKS)
@@ -103,12 +104,50 @@ def _check_response_norm(node: onnx.NodeProto, facts: ModelFacts) -> None:
 
 
 def _check_split(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises CompileError for constant parts that are not a part for each result."""
-    parts = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else None
-    if parts is not None and (parts.shape != (len(node.output),) or parts.min(initial=0) < 0):
+    """Raises CompileError for constant parts that are not a part for each result, or do not add up to the extent."""
+    parts = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else attribute(node, "split", None)
+    if parts is None:
+        return
+    parts, extents = np.asarray(parts), facts.extents(node.input[0])
+    whole = extents[attribute(node, "axis", 0)] if extents else None
+    if parts.shape != (len(node.output),) or parts.min(initial=0) < 0:
+        expected = f"a number from 0 for each of {len(node.output)} results"
+    elif whole is not None and sum(parts.tolist()) != whole:
+        expected = f"numbers that add up to {whole}, the extent"
+    else:
+        return
+    raise facts.model.error(f"{label(node)}: operator Split: its parts are {parts.tolist()}; expected {expected}")
+
+
+def _check_gather_nd(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises CompileError for indices of no axis."""
+    if (facts.extents(node.input[1]) or [1])[-1] == 0:
         raise facts.model.error(
-            f"{label(node)}: operator Split: its parts are {parts.tolist()}; expected a number from 0 for each of "
-            f"{len(node.output)} results"
+            f"{label(node)}: operator GatherND: its indices have the extents {facts.extents(node.input[1])}; expected "
+            "a last extent from 1"
+        )
+
+
+def _check_grams(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises CompileError for n-grams that begin outside the pool, or before shorter ones."""
+    starts, pool = attribute(node, "ngram_counts", []), attribute(node, "pool_int64s", [])
+    if list(starts) != sorted(starts) or any(not 0 <= start <= len(pool) for start in starts):
+        raise facts.model.error(
+            f"{label(node)}: operator TfIdfVectorizer: ngram_counts is {list(starts)}; expected ascending numbers "
+            f"from 0 to {len(pool)}, the length of the pool"
+        )
+
+
+def _check_operands(node: onnx.NodeProto, facts: ModelFacts) -> None:
+    """Raises CompileError for operands that are not one number, or not a vector, where the wheel dies of others."""
+    numbers, single = _NUMBERS[node.op_type]
+    for number in numbers:
+        extents = facts.extents(node.input[number]) if number < len(node.input) and node.input[number] else None
+        if extents is None or None in extents or (extents.count(1) == len(extents) if single else extents):
+            continue
+        raise facts.model.error(
+            f"{label(node)}: operator {node.op_type}: operand {number} has the extents {extents}; expected "
+            f"{'one element' if single else 'a vector'}"
         )
 
 
@@ -255,11 +294,19 @@ def _reversed(
     return w.done([value])
 
 
+# Operands that are one number, or else a vector.
+_NUMBERS: dict[str, tuple[Sequence[int], bool]] = {
+    "CumSum": ((1,), True), "NonMaxSuppression": ((2, 3, 4), True),
+    **dict.fromkeys(("ReduceMean", "ReduceProd", "SoftmaxCrossEntropyLoss"), ((1,), False)),
+    "Slice": ((1, 2, 3, 4), False),
+}  # fmt: skip
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
     "LRN": _check_response_norm,
     "Split": _check_split,
     "Resize": check_resize,
+    "GatherND": _check_gather_nd,
+    "TfIdfVectorizer": _check_grams,
 }  # fmt: skip
 _BEFORE: dict[str, Rule] = {  # whose operators other rules rewrite
     "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
