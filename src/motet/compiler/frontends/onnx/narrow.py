@@ -4,7 +4,8 @@
 
 The torch-mlir wheel rounds each step to the narrow type, so that a result is wrong by several units in the last place,
 and an intermediate sum, square or product overflows where the result would not: the mean of 1200 elements of 100 is an
-infinity in float16. In float32 only the result is rounded.
+infinity in float16. In float32 only the result is rounded. OneHot and EyeLike of unsigned integers, at which the wheel
+aborts, are computed in int64.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -23,6 +24,7 @@ _OPERATORS = (
     "RMSNormalization", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "Selu", "Sigmoid",
     "Softplus", "Swish",
 )  # fmt: skip
+_UNSIGNED = (4, 13)  # uint16, uint64
 
 
 def _widened(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -62,6 +64,52 @@ def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
     return None if plain else _widened(node, facts)
 
 
+def _one_hot(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """OneHot of unsigned values of which the wheel dies, by int64."""
+    import onnx
+
+    kind = facts.types.get(node.input[2], 0)
+    if kind not in _UNSIGNED:
+        return None
+    w = NodeWriter(node, facts)
+    made = w.add("OneHot", *node.input[:2], w.cast(node.input[2], onnx.TensorProto.INT64))
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([w.cast(made, kind)])
+
+
+def _scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """A scatter by indices of 8 bits, or along an axis from the end, of which the wheel dies: by int64, along the axis
+    from the beginning."""
+    import onnx
+
+    axis, rank = attribute(node, "axis", 0), facts.rank(node.input[0])
+    narrow = facts.types.get(node.input[1]) in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    if not narrow and (axis >= 0 or rank is None):
+        return None
+    wide, casts = copy(node), list[onnx.NodeProto]()
+    if narrow:
+        wide.input[1] = f"{node.output[0]}/indices"
+        casts.append(_cast(node, node.input[1], wide.input[1], onnx.TensorProto.INT64))
+    for item in wide.attribute:
+        if item.name == "axis":
+            item.i = axis % rank if rank else axis
+    return [*casts, wide]
+
+
+def _eye_like(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """EyeLike of unsigned results of which the wheel dies, by int64."""
+    import onnx
+
+    kind = attribute(node, "dtype", facts.types.get(node.input[0], 0))
+    if kind not in _UNSIGNED:
+        return None
+    w = NodeWriter(node, facts)
+    wide = onnx.TensorProto.INT64
+    made = w.add("EyeLike", w.cast(node.input[0], wide), k=attribute(node, "k", 0), dtype=wide)
+    return w.done([w.cast(made, kind)])
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(_OPERATORS, _widened), "BatchNormalization": _batch_normalization, "Gemm": _gemm,
+    "EyeLike": _eye_like, "OneHot": _one_hot, "Scatter": _scatter, "ScatterND": _scatter,
 }  # fmt: skip

@@ -49,13 +49,12 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         letters = Counter(terms.replace("...", "").replace(",", ""))
         once = "".join(sorted(letter for letter, count in letters.items() if count == 1))
         result = f"{'...' if '...' in terms else ''}{once}"
-    given = list(zip(terms.split(","), node.input, strict=True))
+    w, kind = NodeWriter(node, facts), facts.types.get(node.input[0])
+    narrow = kind in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    values = [w.cast(value, onnx.TensorProto.INT32) if narrow else value for value in node.input]
+    given = list(zip(terms.split(","), values, strict=True))
     scalars = [value for term, value in given if not term]
-    w = NodeWriter(node, facts)
-    if facts.types.get(node.input[0]) in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
-        wide = [w.cast(value, onnx.TensorProto.INT32) for value in node.input]
-        return w.done([w.cast(w.add("Einsum", *wide, equation=equation), facts.types[node.input[0]])])
-    if arrow and not scalars:
+    if arrow and not scalars and not narrow:
         return None
     kept = [(term, value) for term, value in given if term]
     if kept:
@@ -64,7 +63,7 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     product = scalars[0]
     for value in scalars[1:]:
         product = w.add("Mul", product, value)
-    return w.done([product])
+    return w.done([w.cast(product, kind) if narrow and kind else product])
 
 
 def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
