@@ -29,7 +29,7 @@ _DTYPES = ("f32", "f64")
 
 @dataclass(frozen=True)
 class FoldNumbers(FunctionPass):
-    """Considers element-wise operations without dimensions, in f32 and f64."""
+    """Considers operations without loops, in f32 and f64."""
 
     name = "fold-numbers"
 
@@ -42,7 +42,7 @@ class FoldNumbers(FunctionPass):
 
 
 def _fold(operation: ir.Operation) -> bool:
-    if operation.name != "linalg.generic" or len(operation.results) != 1:
+    if operation.name != "linalg.generic" or len(operation.results) != 1 or len(operation.attributes["iterator_types"]):
         return False
     kind = operation.results[0].type
     if not isinstance(kind, ir.RankedTensorType) or kind.rank or str(kind.element_type) not in _DTYPES:
