@@ -131,11 +131,13 @@ def _min(x: Any, dim: int, keepdim: bool = False) -> Any:
 
 def _roll(x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     """Without dimensions, all of it as one line; dimensions of dynamic extent by the places that are read, for the
-    wheel cuts them where it is not known that the parts are as long together."""
+    wheel cuts them where it is not known that the parts are as long together. Nor does it know that a roll by the
+    extent is none."""
     if not dims:
         return torch.roll(x.reshape(-1), shifts[0], 0).reshape(x.shape)
     if all(isinstance(x.shape[dim], int) for dim in dims):
-        return NotImplemented
+        within = [shift % max(x.shape[dim], 1) for shift, dim in zip(shifts, dims, strict=True)]
+        return torch.roll(x, within, dims) if within != list(shifts) else NotImplemented
     for shift, dim in zip(shifts, dims, strict=True):
         extent = x.shape[dim]
         x = x.index_select(dim, torch.remainder(torch.arange(extent, device=x.device) - shift, extent))

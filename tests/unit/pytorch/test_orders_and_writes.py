@@ -144,6 +144,14 @@ def test_rolls_and_largest_of_rows_whose_number_a_call_decides(rows: int) -> Non
         assert torch.equal(mine, wanted)
 
 
+@pytest.mark.parametrize("extent", [0, 1, 2, 5])
+def test_rolls_by_the_extent_and_more(extent: int) -> None:
+    x = torch.arange(3.0 * extent).reshape(3, extent)
+    module = Functions([lambda x, k=k: x.roll(k, 1) for k in range(-7, 8)] + [lambda x: x.roll((4, -6, 1), (0, 1, 1))])
+    for mine, wanted in zip(motet.load(motet.compile(module, inputs=[x], cache=False))(x), module(x), strict=True):
+        assert torch.equal(mine, wanted)
+
+
 def test_distances_of_pairs_and_written_diagonals() -> None:
     torch.manual_seed(6)
     x, planes = torch.randn(7, 5, dtype=torch.float64), torch.randn(4, 3, 6, dtype=torch.float64)
