@@ -298,5 +298,7 @@ def _empty() -> Iterator[Form]:
     yield Form("Slice", [x, _i([3]), _i([9])], constants=(1, 2))
     yield Form("Einsum", [x, np.array(2, F32)], {"equation": "ij,->ji"}, version=12, expected=lambda x, s: x.T * s)
     yield Form("Einsum", [np.array(3, F64)], {"equation": "->"}, version=12, expected=lambda x: x)
+    empty = [np.ones(0, F32), np.ones((0, 5), F32)]
+    yield Form("Einsum", empty, {"equation": "a,ab->"}, version=12, expected=lambda x, y: np.float32(0))
     yield Form("Einsum", [np.array(3, F32), np.array(4, F32)], {"equation": ",->"}, version=12, expected=lambda x, y: x * y)
     yield Form("Clip", [none.astype(BF16)], version=13, expected=lambda x: x)

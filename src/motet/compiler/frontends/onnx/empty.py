@@ -67,7 +67,7 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     return {
         name: np.zeros(shapes[name], onnx.helper.tensor_dtype_to_np_dtype(kind))
         for name, kind in kinds.items()
-        if kind not in (0, onnx.TensorProto.STRING) and min(shapes.get(name, ()), default=-1) >= 0
+        if kind not in (0, onnx.TensorProto.STRING) and min(shapes.get(name, (-1,)), default=0) >= 0
         and (0 in shapes[name] or name in sums)
     }
 
