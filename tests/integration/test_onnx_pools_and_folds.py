@@ -56,3 +56,25 @@ def test_constants_are_folded_by_no_formula_that_overflows() -> None:
     np.testing.assert_allclose(log_softmax, wide - most - np.log(sums), 1e-6, 1e-6)
     np.testing.assert_allclose(mish, wide * np.tanh(np.logaddexp(wide, 0)), 1e-6, 1e-36)
     np.testing.assert_allclose(sum_exp, wide.max() + np.log(np.exp(wide - wide.max()).sum()), 1e-6)
+
+
+def test_pools_of_constants_are_padded_where_their_axes_are() -> None:
+    """Beside the same pool of an operand."""
+    x = np.random.default_rng(1).integers(0, 200, (1, 2, 3, 4), np.uint8)
+    windows = [([2, 1], [0, 0, 1, 0]), ([2, 3], [1, 0, 0, 2]), ([1, 2], [0, 1, 0, 0])]
+    nodes = [
+        onnx.helper.make_node("MaxPool", [source], [f"{source}{n}"], kernel_shape=kernel, pads=pads)
+        for n, (kernel, pads) in enumerate(windows) for source in ("given", "constant")
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "main", [onnx.helper.make_tensor_value_info("given", onnx.TensorProto.UINT8, x.shape)],
+        [onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.UINT8, None) for node in nodes],
+        [onnx.numpy_helper.from_array(x, "constant")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    found = _compiled(model)(x)
+    for (kernel, pads), pooled, folded in zip(windows, found[::2], found[1::2], strict=True):
+        padded = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+        wanted = np.lib.stride_tricks.sliding_window_view(padded, kernel, (2, 3)).max((4, 5))
+        np.testing.assert_array_equal(pooled, wanted)
+        np.testing.assert_array_equal(folded, wanted)
