@@ -72,3 +72,23 @@ def test_windows_past_the_image(op: str, counted: bool) -> None:
             for result, window in zip(session(x), windows_of(op), strict=True):
                 expected = pooled(op, x.astype(np.float64), window, counted)
                 np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6, err_msg=f"{window} of {size}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [(TensorProto.FLOAT16, 2e-3), (TensorProto.FLOAT, 2e-6), (TensorProto.DOUBLE, 2e-14)]
+)
+@pytest.mark.parametrize("opset", [11, 18])
+def test_norms_of_whole_images_of_any_number_of_pixels(opset: int, kind: int, error: float) -> None:
+    powers = (1, 2, 3)
+    graph = helper.make_graph(
+        [helper.make_node("GlobalLpPool", ["x"], [f"y{p}"], f"norm{p}", p=p) for p in powers], "main",
+        [helper.make_tensor_value_info("x", kind, ["batch", 3, "n", 5])],
+        [helper.make_tensor_value_info(f"y{p}", kind, None) for p in powers],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    session, random = motet.load(motet.compile(model)), np.random.default_rng(0)
+    for batch, n in ((2, 0), (1, 1), (2, 7)):
+        x = random.standard_normal((batch, 3, n, 5)).astype(helper.tensor_dtype_to_np_dtype(kind))
+        for p, found in zip(powers, session(x), strict=True):
+            wanted = (np.abs(x.astype(np.float64)) ** p).sum((2, 3), keepdims=True) ** (1 / p)
+            np.testing.assert_allclose(found, wanted, rtol=error)

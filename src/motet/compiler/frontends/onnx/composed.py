@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx import attention, determinants, fourier, regions, scans, windows
+from motet.compiler.frontends.onnx import attention, determinants, fourier, pools, regions, scans, windows
 from motet.compiler.frontends.onnx.writing import Rule
 
 RULES: dict[str, Rule] = {
-    **attention.RULES, **determinants.RULES, **fourier.RULES, **regions.RULES, **scans.RULES,
+    **attention.RULES, **determinants.RULES, **fourier.RULES, **pools.COMPOSED, **regions.RULES, **scans.RULES,
     **windows.RULES,
 }  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
 _OPERATORS = (
-    "AveragePool", "Celu", "Elu", "Gelu", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "HardSigmoid",
+    "AveragePool", "Celu", "Elu", "Gelu", "GlobalAveragePool", "GroupNormalization", "HardSigmoid",
     "HardSwish", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool", "Mish", "Mod",
     "RMSNormalization", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "Selu", "Sigmoid",
     "Softplus", "Swish",

@@ -3,6 +3,7 @@
 - AveragePool with ceil_mode: the wheel divides by a wrong count where a window extends past the padding. LpPool: the
   wheel ignores auto_pad and dilations, and scales such a window. Both become an average of full windows over a
   zero-padded image, scaled by the ratio of counts.
+- GlobalLpPool: the wheel divides by the number of pixels, which may be 0, and multiplies by it; it becomes a reduction.
 - Padded MaxPool: the wheel pads floats by the lowest finite number, which is larger than -infinity, and integers by 0;
   for unequal pads, it takes a dynamic extent for -1. Integers are converted to float32, which represents all 8-bit
   integers.
@@ -258,4 +259,22 @@ def _ceiled_lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
 CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = dict.fromkeys(
     ("AveragePool", "LpPool", "MaxPool"), _check_pool
 )
+def _global_lp_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """In float32 at least."""
+    import onnx
+
+    rank, power, kind = facts.rank(node.input[0]), attribute(node, "p", 2), facts.types.get(node.input[0])
+    if rank is None or rank < 3 or kind is None:
+        return None
+    w, axes = NodeWriter(node, facts), list(range(2, rank))
+    wide = max(kind, onnx.TensorProto.FLOAT, key=lambda each: onnx.helper.tensor_dtype_to_np_dtype(each).itemsize)
+    value, dtype = w.cast(node.input[0], wide), onnx.helper.tensor_dtype_to_np_dtype(wide)
+    if power in (1, 2):
+        return w.done([w.cast(w.over(f"ReduceL{power}", value, axes, keepdims=1), kind)])
+    powers = w.add("Pow", w.add("Abs", value), w.constant(np.array(power, dtype), "power"))
+    sums = w.over("ReduceSum", powers, axes, keepdims=1)
+    return w.done([w.cast(w.add("Pow", sums, w.constant(np.array(1 / power, dtype), "root")), kind)])
+
+
+COMPOSED: dict[str, Rule] = {"GlobalLpPool": _global_lp_pool}
 RULES: dict[str, Rule] = {"AveragePool": _average_pool, "LpPool": _lp_pool, "MaxPool": _max_pool}
