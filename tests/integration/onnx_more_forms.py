@@ -237,7 +237,8 @@ def quantised() -> Iterator[Form]:
         yield Form("DequantizeLinear", [q, s[1]], wide=False, version=21, expected=_dequantise)
     yield Form("DequantizeLinear", [Values("dq").ints(3, 5, low=-70000, high=70000), np.array(0.3, F32)], wide=False,
                expected=_dequantise, version=21)
-    for x in (Values("d").floats(3, 7), Values("d").floats(9, low=1), Values("d").floats(9, low=-3, high=-1)):
+    near_half = np.array([0, 2, -3, -2.5, 1.34, 0.5], F32)
+    for x in (Values("d").floats(3, 7), Values("d").floats(9, low=1), Values("d").floats(9, low=-3, high=-1), near_half):
         yield Form("DynamicQuantizeLinear", [x], outputs=("y", "s", "z"), version=11, wide=False)
 
 

@@ -68,3 +68,31 @@ def test_bytes_are_multiplied_as_bytes(kind, given):
     artifact = motet.compile(_model(a, a, zeros).SerializeToString())
     kinds = {kernel.kind for variant in artifact.manifest.variants for kernel in variant.kernels}
     assert any(kind.startswith("integer product") for kind in kinds), kinds
+
+
+def test_quotients_at_ties_are_rounded_as_their_own():
+    """By a scale of all elements and one of each row: not as products with the scale's reciprocal."""
+    random, kind = np.random.default_rng(0), onnx.TensorProto.FLOAT
+    ends = random.uniform(0.1, 3, (33, 1)).astype(np.float32)
+    x = ((random.integers(-126, 126, (33, 301)) + 0.5) * (ends / 127)).astype(np.float32)
+    x[:, :1] = ends
+    nodes = [
+        onnx.helper.make_node("DynamicQuantizeLinear", ["x"], ["whole", "scale", "zero"]),
+        onnx.helper.make_node("Abs", ["x"], ["sizes"]),
+        onnx.helper.make_node("ReduceMax", ["sizes", "axes"], ["most"]),
+        onnx.helper.make_node("Div", ["most", "steps"], ["scales"]),
+        onnx.helper.make_node("Div", ["x", "scales"], ["quotients"]),
+        onnx.helper.make_node("Round", ["quotients"], ["rows"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "g", [onnx.helper.make_tensor_value_info("x", kind, x.shape)],
+        [onnx.helper.make_tensor_value_info("whole", onnx.TensorProto.UINT8, None),
+         onnx.helper.make_tensor_value_info("rows", kind, None)],
+        [onnx.numpy_helper.from_array(np.array([1]), "axes"),
+         onnx.numpy_helper.from_array(np.array(127, np.float32), "steps")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    whole, rows = motet.load(motet.compile(model))(x)
+    np.testing.assert_array_equal(rows, np.rint(x / (np.abs(x).max(1, keepdims=True) / np.float32(127))))
+    scale = (x.max() - x.min()) / np.float32(255)
+    np.testing.assert_array_equal(whole, np.clip(np.rint(x / scale) + np.rint(-x.min() / scale), 0, 255))

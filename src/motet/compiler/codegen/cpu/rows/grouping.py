@@ -345,14 +345,24 @@ def _host(
     return None
 
 
+_STEPS = (
+    "arith.cmpf", "arith.fptosi", "arith.fptoui", "math.ceil", "math.floor", "math.round", "math.roundeven",
+    "math.trunc",
+)  # fmt: skip
+
+
 def multiplied(nest: StridedNest, along: int) -> StridedNest:
     """`nest` with f32 and f64 divisions of the elements along dimension `along` by one value replaced by
-    multiplications.
+    multiplications, but for those that are rounded to integers or compared, where the last bit decides.
 
     Both factors are scaled by 2^±64 first if the reciprocal could overflow or be subnormal.
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)
+    exact = set[int]()
+    for position, scalar in reversed(list(enumerate(stage.body, start=inputs))):
+        if scalar.op in _STEPS or position in exact:
+            exact.update(scalar.operands)
     uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[along] == ZERO}
     constants = set[int]()
     moved = {i: i for i in range(inputs)}
@@ -370,7 +380,8 @@ def multiplied(nest: StridedNest, along: int) -> StridedNest:
         if scalar.op == "arith.constant" or (scalar.operands and all(i in uniform for i in scalar.operands)):
             uniform.add(position)
         operands = tuple(moved[i] for i in scalar.operands)
-        divides = scalar.op == "arith.divf" and scalar.dtype in ("f32", "f64") and position not in uniform
+        kept = position in uniform or position in exact
+        divides = scalar.op == "arith.divf" and scalar.dtype in ("f32", "f64") and not kept
         if not divides or scalar.operands[1] not in uniform:
             body.append(replace(scalar, operands=operands))
             moved[position] = inputs + len(body) - 1
