@@ -162,3 +162,11 @@ def test_different_elements_of_dynamic_extents(axis: int | None, dtype: type, or
     shapes = [(1, 2), (4, 2), (2, 17), (33, 3), *([(0, 2)] if axis != 1 else [(2, 0)])]
     same_in_calls(dynamic(node, [kind, 7, 7, 7], x=(dtype, ["n", "m"])),
                   [{"x": HELD.integers(0, 3, shape).astype(dtype)} for shape in shapes])  # fmt: skip
+
+
+@pytest.mark.parametrize(("axis", "shape"), [(None, [1]), (None, [1, 1]), (None, []), (0, [1, 3]), (1, ["n", 1])])
+def test_one_element_is_different(axis: int | None, shape: list[int | str]) -> None:
+    along = {} if axis is None else {"axis": axis}
+    node = onnx.helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], **along)
+    x = HELD.integers(0, 3, [4 if isinstance(each, str) else each for each in shape])
+    same_in_calls(dynamic(node, [7, 7, 7, 7], x=(np.int64, shape)), [{"x": x}])

@@ -94,6 +94,9 @@ def _unique(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     w = NodeWriter(node, facts)
     n = Numbers(w)
     value, along = node.input[0], 0 if axis is None else axis % rank
+    extents = facts.extents(value)
+    if extents is not None and all(extent == 1 for extent in (extents if axis is None else extents[along : along + 1])):
+        return w.done([w.reshape(value, [1] if axis is None else [0] * rank), n.of([0]), n.of([0]), n.of([1])])
     compared = w.cast(value, _F32 if kind in (_F16, _BF16) else _I64 if kind == _BOOL else kind)
     if axis is None:
         value = _flat(w, value)
