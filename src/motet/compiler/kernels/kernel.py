@@ -197,6 +197,18 @@ def dependencies(body: Sequence[Scalar], inputs: int, wanted: Collection[int]) -
     return needed
 
 
+_STEPS = frozenset({
+    "arith.cmpf", "arith.fptosi", "arith.fptoui", "math.ceil", "math.floor", "math.round", "math.roundeven",
+    "math.trunc",
+})  # fmt: skip
+
+
+def decisive(body: Sequence[Scalar], inputs: int) -> set[int]:
+    """The body values whose last bit may decide: integers or truth values are computed from them."""
+    wanted = {operand for scalar in body if scalar.op in _STEPS for operand in scalar.operands}
+    return dependencies(body, inputs, wanted)
+
+
 def structure(kernel: Kernel) -> Kernel:
     """The kernel without properties that do not affect its code: kernels of equal structure share code."""
     stages = tuple(replace(stage, source="") for stage in kernel.stages)

@@ -14,7 +14,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import LINE
 from motet.compiler.codegen.cpu.rows.columns import column_dimension, lanes_across, suits_across
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.cost import guess
-from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, item_bytes
+from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, decisive, item_bytes
 from motet.compiler.kernels.linked_dimensions import count_linked, linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reduction
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, physical_order
@@ -345,12 +345,6 @@ def _host(
     return None
 
 
-_STEPS = (
-    "arith.cmpf", "arith.fptosi", "arith.fptoui", "math.ceil", "math.floor", "math.round", "math.roundeven",
-    "math.trunc",
-)  # fmt: skip
-
-
 def multiplied(nest: StridedNest, along: int) -> StridedNest:
     """`nest` with f32 and f64 divisions of the elements along dimension `along` by one value replaced by
     multiplications, but for those that are rounded to integers or compared, where the last bit decides.
@@ -359,10 +353,7 @@ def multiplied(nest: StridedNest, along: int) -> StridedNest:
     """
     stage = nest.stage
     inputs = len(stage.inputs) + len(stage.outputs)
-    exact = set[int]()
-    for position, scalar in reversed(list(enumerate(stage.body, start=inputs))):
-        if scalar.op in _STEPS or position in exact:
-            exact.update(scalar.operands)
+    exact = decisive(stage.body, inputs)
     uniform = {k for k, operand in enumerate(nest.inputs) if operand.strides[along] == ZERO}
     constants = set[int]()
     moved = {i: i for i in range(inputs)}

@@ -22,7 +22,7 @@ from motet.compiler.codegen.triton.text.scalars import (
 )
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.epilogue import Epilogue
-from motet.compiler.kernels.kernel import EXTENT, Kernel, Scalar, Size, Stage, Value
+from motet.compiler.kernels.kernel import EXTENT, Kernel, Scalar, Size, Stage, Value, decisive
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, memory_strides
 
 Axes = frozenset[int]
@@ -243,7 +243,7 @@ class Writer:
         per operation. The operations numbered in `skip` are omitted. `tables` maps operands that stand for whole
         tensors, from which bodies gather, to their values, in loops of `sizes`."""
         names = [operand or "" for operand in operands]
-        kinds = list(dtypes)
+        kinds, exact = list(dtypes), decisive(body, len(operands))
         for position, scalar in enumerate(body):
             kinds.append(scalar.dtype)
             if position in skip:
@@ -260,7 +260,8 @@ class Writer:
                 names.append(self._gather(tables[scalar.operands[0]], indices, ends, scalar.check))
             else:
                 own = [names[o] for o in scalar.operands]
-                text = by_constant(scalar, body, len(operands), own) or self._quotient(scalar, own)
+                text = by_constant(scalar, body, len(operands), own)
+                text = text or self._quotient(scalar, own, len(operands) + position in exact)
                 text = text or expression(scalar, own, [kinds[o] for o in scalar.operands])
                 names.append(self.define("x", text))
                 self.along[names[-1]] = self._axes(own)
@@ -270,9 +271,9 @@ class Writer:
         """The axes along which what is computed from these values may vary."""
         return frozenset(axis for name in names for axis in self.along.get(name, range(len(self.shape))))
 
-    def _quotient(self, scalar: Scalar, x: Sequence[str]) -> str | None:
-        """A correctly rounded quotient of f32, if indices or truth values may depend on it."""
-        if not self.exact_quotients or scalar.op != "arith.divf" or scalar.dtype != "f32":
+    def _quotient(self, scalar: Scalar, x: Sequence[str], exact: bool) -> str | None:
+        """A correctly rounded quotient of f32, if integers or truth values may depend on it."""
+        if not (exact or self.exact_quotients) or scalar.op != "arith.divf" or scalar.dtype != "f32":
             return None
         return f"tl.div_rn({x[0]}, {x[1]})"
 
