@@ -1,6 +1,7 @@
 """Rewrites activations that the torch-mlir wheel lowers wrongly or imprecisely.
 
 - Hardmax before operator set 13, and Sign of NaN.
+- HardSwish of float64, whose function in ONNX has 1/6 in float32.
 - Selu before operator set 18, whose constants the wheel rounds.
 - Softplus of float64, for which the wheel returns the operand above 20, as PyTorch does.
 """
@@ -61,4 +62,17 @@ def _softplus(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     return w.done([w.add("Add", w.add("Relu", x), w.add("Softplus", w.add("Neg", w.add("Abs", x))))])
 
 
-RULES: dict[str, Rule] = {"Hardmax": _hardmax, "Selu": _selu, "Sign": _sign, "Softplus": _softplus}
+def _hard_swish(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    import onnx
+
+    x = node.input[0]
+    if facts.types.get(x) != onnx.TensorProto.DOUBLE:
+        return None
+    w = NodeWriter(node, facts)
+    zero, half, one, six = (w.constant(np.array(number), "number") for number in (0.0, 0.5, 1.0, 6.0))
+    return w.done([w.add("Mul", x, w.add("Clip", w.add("Add", w.add("Div", x, six), half), zero, one))])
+
+
+RULES: dict[str, Rule] = {
+    "HardSwish": _hard_swish, "Hardmax": _hardmax, "Selu": _selu, "Sign": _sign, "Softplus": _softplus,
+}
