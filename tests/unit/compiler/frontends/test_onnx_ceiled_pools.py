@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
@@ -52,6 +54,40 @@ def test_windows_that_begin_in_the_padding_are_dropped(
         found = session.main(x)
     expected = -pooled(-pooled(x, kernel, stride, pad, operator), kernel, stride, pad, operator)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [
+    pytest.param([2, 4, 5, 3], id="static"), pytest.param(["a", 4, "h", "w"], id="dynamic", marks=pytest.mark.slow),
+])
+@pytest.mark.parametrize(("norm", "opset"), [
+    ("GroupNormalization", 18), ("GroupNormalization", 21), ("MeanVarianceNormalization", 13),
+])
+def test_windows_over_what_shape_inference_has_no_rule_for(norm: str, opset: int, shape: list[int | str]) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 4, 5, 3), np.float32)
+    grouped, count = norm == "GroupNormalization", 2 if opset == 18 else 4
+    scale, shift = (
+        helper.make_tensor(name, TensorProto.FLOAT, [count], [value] * count) for name, value in (("s", 1), ("b", 0))
+    )
+    operands = ["x", "s", "b"] if grouped else ["x"]
+    more: dict[str, Any] = {"num_groups": 2} if grouped else {}
+    window: dict[str, Any] = {
+        "kernel_shape": [3, 3], "strides": [1, 3], "pads": [0, 2, 0, 0], "ceil_mode": 1, "count_include_pad": 1,
+    }
+    graph = helper.make_graph(
+        [helper.make_node(norm, operands, ["n"], **more), helper.make_node("AveragePool", ["n"], ["y"], **window)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [scale, shift] if grouped else [],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    with motet.load(motet.compile(model.SerializeToString())) as session:
+        found = session.main(x)
+    parts, axes = (x.reshape(2, 2, -1), (2,)) if grouped else (x, (0, 2, 3))
+    parts = parts.astype(np.float64)
+    unit = (parts - parts.mean(axes, keepdims=True)) / np.sqrt(parts.var(axes, keepdims=True) + 1e-5 * grouped)
+    padded = np.pad(unit.reshape(x.shape), [(0, 0), (0, 0), (0, 0), (2, 0)])
+    rows = sliding_window_view(padded, 3, 2).sum(-1)
+    expected = np.stack([rows[..., :3].sum(-1) / 9, rows[..., 3:].sum(-1) / 6], -1)  # the last window has 2 columns
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.every

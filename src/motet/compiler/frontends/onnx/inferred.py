@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.writing import element_types
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import onnx
 
 _log = logging.getLogger("motet")
+# Operators without a rule of inference, which finds only the element type in their function bodies; the result has the
+# shape of the first operand.
+_OF_SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})
 
 
 def forget(graph: onnx.GraphProto) -> None:
@@ -24,6 +28,15 @@ def forget(graph: onnx.GraphProto) -> None:
     for value in graph.output:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
+
+
+def keep_shapes(graph: onnx.GraphProto) -> None:
+    """Replaces operators whose result has the type of their operand, but for which ONNX has no inference, by Identity.
+    For graphs that are only inferred: rules of the readers need the shape, or leave them to a wrong lowering."""
+    for node in all_nodes(graph):
+        if node.domain in ("", "ai.onnx") and node.op_type in _OF_SAME_SHAPE:
+            node.op_type = "Identity"
+            del node.input[1:], node.attribute[:]
 
 
 def refine_outputs(model: OnnxModel, inferred: onnx.GraphProto) -> None:

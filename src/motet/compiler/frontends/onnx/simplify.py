@@ -24,7 +24,7 @@ from motet.compiler.frontends.onnx.branches import inline_branches
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
-from motet.compiler.frontends.onnx.inferred import forget, name_casts, refine_outputs
+from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.writing import REQUIRE
 
@@ -78,6 +78,7 @@ def infer_shapes(model: OnnxModel) -> None:
     whole = onnx.ModelProto()
     whole.CopyFrom(model.proto)
     forget(whole.graph)
+    keep_shapes(whole.graph)
     used = count_uses(model.proto.graph)
     steps = {node.input[4] for node in whole.graph.node if node.op_type == "Slice" and len(node.input) > 4}
     for name, array in model.constants.items():
