@@ -18,7 +18,7 @@ from tests.fuzz.operators import MEANINGS
 from tests.fuzz.parent import Child
 from tests.fuzz.plan import BATCH, program_of
 from tests.fuzz.records import FAILURES, Tally, reason
-from tests.fuzz.tracked import add, contract, exact, multiply, step
+from tests.fuzz.tracked import add, cast, contract, exact, multiply, step
 from tests.fuzz.trial import Outcome, try_programs
 
 from motet.errors import CompileError, WorkerCrash
@@ -114,6 +114,13 @@ def test_whole_numbers_are_exact_and_steps_near_them_undecided() -> None:
     assert not multiply(whole, whole).error.any()
     third = multiply(whole, exact(np.array([1 / 3], np.float32), "f32"))
     assert step(third, np.floor, "f32").unknown.tolist() == [False, False, True]
+
+
+def test_the_mean_of_integers_of_which_one_is_unknown_is_unknown() -> None:
+    floats = exact(np.array([[-2.0, -0.5], [4.0, 8.0]], np.float32), "f32")
+    found = MEANINGS["ReduceMean"]({"keepdims": 0}, [cast(floats, "u32"), exact(np.array([1]), "i64")])[0]
+    assert not misses(np.array([2**31 - 1, 6], np.uint32), found).any()
+    assert misses(np.array([0, 7], np.uint32), found).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("f32", 3e38), ("f64", 1.7e308), ("f16", 6e4)])

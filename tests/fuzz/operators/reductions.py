@@ -76,7 +76,8 @@ def mean(x: Tracked, axes: tuple[int, ...], keep: bool) -> Tracked:
         # Of Python's integers, which do not wrap; over all axes the sum is one of these, no array.
         summed = np.asarray(x.value.astype(object).sum(axis=axes, keepdims=keep), object)
         # The standard leaves open how an integer's mean is rounded, and what happens where the sum does not fit.
-        unknown = np.asarray((summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max), bool)
+        unsettled = np.asarray((summed % terms != 0) | (np.abs(summed) > np.iinfo(x.value.dtype).max), bool)
+        unknown = x.unknown.any(axis=axes, keepdims=keep) | unsettled
         return integer(np.asarray(summed // terms, object), x.dtype, unknown)
     return divide(total(x, axes, keep), exact(np.array(float(terms)), x.dtype))
 
