@@ -192,7 +192,7 @@ _UNARY: dict[str, list[tuple[dict[str, Any], tuple[float, float], list[float]]]]
 # Sums that cancel near zero: errors are held against the largest result. Constants of these functions are of float32.
 _CANCEL = frozenset({"Elu", "Celu", "Selu", "Gelu", "Softplus", "Mish", "HardSigmoid", "Asinh", "Acosh", "Atanh", "Swish",
                      "HardSwish"})
-_OF_FLOAT32 = frozenset({"Gelu"})
+_OF_FLOAT32 = frozenset({"Gelu", "HardSwish"})
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
