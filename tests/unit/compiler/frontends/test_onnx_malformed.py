@@ -30,6 +30,21 @@ def model(
     return made.SerializeToString()
 
 
+def mixed(op: str, source: str, *, kind: int = 1, first: bool = True, **said: Any) -> bytes:
+    """A model of a node of x and a value of a type that is known once it is inferred: of bytes, by `source`."""
+    made = {
+        "result": [h.make_node("DynamicQuantizeLinear", ["f"], ["b", "s", "z"])],
+        "constant": [h.make_node("Constant", [], ["b"], value=onnx.numpy_helper.from_array(np.ones(3, np.uint8)))],
+        "branch": [h.make_node("If", ["q"], ["b"], **{
+            f"{name}_branch": h.make_graph([h.make_node("Cast", ["f"], [name], to=3)], name, [],
+                                           [h.make_tensor_value_info(name, 3, [3])]) for name in ("then", "else")})],
+    }[source]  # fmt: skip
+    node = h.make_node(op, [*["q"] * (op == "Where"), *(["b", "x"] if first else ["x", "b"])], ["y"], "n", **said)
+    inputs = [h.make_tensor_value_info(*each) for each in (("x", kind, [3]), ("f", 1, [3]), ("q", 9, []))]
+    graph = h.make_graph([*made, node], "g", inputs, [h.make_value_info("y", onnx.TypeProto())])
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+
 def untyped(node: Any) -> None:
     node.attribute.add().name = "axis"
 
@@ -104,6 +119,10 @@ MODELS: dict[str, tuple[bytes, str]] = {
                                 r"operand 1 \(indices\) is of type float; expected one of int32, int64"),
     "sizes that are not int64": (model("Resize", ["x", "", "", "c"], held=np.ones(2, np.int32)),
                                  r"operand 3 \(sizes\) is of type int32; expected one of int64"),
+    "bytes with floats": (mixed("Min", "result"), "Min takes operands of one type: 'b' is uint8, 'x' is float"),
+    "constant bytes": (mixed("Where", "constant", kind=7), "takes operands of one type: 'b' is uint8, 'x' is int64"),
+    "bytes of a branch": (mixed("Concat", "branch", axis=0), "takes operands of one type: 'b' is int8, 'x' is float"),
+    "bits with bytes": (mixed("Less", "result", kind=9, first=False), "of one type: 'x' is bool, 'b' is uint8"),
     "element type": (model("Relu", ["x"], kind=99), "input 'x': element type 99; expected one that ONNX has"),
     "complex operand": (model("HardSigmoid", ["x"], kind=14), "'x' is complex64; expected one of .*, float"),
     "complex operands": (model("Add", ["x", "x"], kind=15), "'x' is complex128; expected one of .*, float"),

@@ -12,7 +12,7 @@ from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import static_shapes
-from motet.compiler.frontends.onnx.well_formed import elements, label
+from motet.compiler.frontends.onnx.well_formed import elements, label, mixed, of_two_types
 from motet.compiler.frontends.onnx.writing import element_types
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def refuse_large(model: OnnxModel) -> None:
 
 
 def refuse_types(model: OnnxModel) -> None:
-    """Raises CompileError for the first node with an operand of a type for which its lowering ends the process. Types
-    must be inferred."""
+    """Raises CompileError for the first node with operands of types for which its lowering ends the process. Types must
+    be inferred."""
     import onnx
 
     types = element_types(model)
@@ -86,6 +86,13 @@ def refuse_types(model: OnnxModel) -> None:
                     f"{label(node)}: operator {node.op_type}: operand {number} ({formal.name}) is of type "
                     f"{onnx.TensorProto.DataType.Name(kind).lower()}; expected one of {', '.join(elements(formal))}"
                 )
+        named = node.op_type in (*_OF_FIRST_TYPE, *_COMPARISONS) and node.domain in ("", "ai.onnx")
+        if named and onnx.defs.has(node.op_type, model.opsets[""]):
+            for pair in mixed(node, onnx.defs.get_schema(node.op_type, model.opsets[""]), types):
+                one, other = (types[name] for name in pair)
+                with_bits = {one, other} & _BYTES and 9 in (one, other)
+                if with_bits if node.op_type in _COMPARISONS else one in _BYTES and other not in _BYTES:
+                    raise of_two_types(model, node, types, *pair)
     each_body(model, refuse_types)
 
 
@@ -114,6 +121,12 @@ _DEADLY: tuple[tuple[tuple[str, ...], int, set[int]], ...] = (
     (("QLinearConv",), 7, _UNSIGNED),
     (("QuantizeLinear",), 2, {13}),
 )  # fmt: skip
+# Operators of one type whose lowering ends the process where only the first operand is of bytes, and those where one is
+# of bytes and the other of bits. `well_formed.py` refuses all such models whose types are known without inference.
+_OF_FIRST_TYPE = (
+    "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat", "Div", "Max", "Min", "Mul", "PRelu", "Where",
+)  # fmt: skip
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {
     "ImageDecoder": "images are decoded before a call; give it the pixels",

@@ -225,21 +225,13 @@ class _Rules:
             return unknown
         schema = onnx.defs.get_schema(node.op_type, version, domain)
         self._check_form(node, schema)
-        bound: dict[str, tuple[int, str]] = {}
         for formal, name in _paired(schema.inputs, node.input):
-            kind = types.get(name, 0)
-            if kind in _COMPLEX and f"tensor({(of := _COMPLEX[kind])})" not in formal.types:
+            if (kind := types.get(name)) in _COMPLEX and f"tensor({(of := _COMPLEX[kind])})" not in formal.types:
                 raise self._wrong(node, f"{name!r} is {of}; expected one of {', '.join(elements(formal))}")
-            if not kind or (formal.option == schema.FormalParameterOption.Variadic and not formal.is_homogeneous):
-                continue
-            first, other = bound.setdefault(formal.type_str, (kind, name))
-            if first != kind:
-                one, two = (onnx.TensorProto.DataType.Name(each).lower() for each in (first, kind))
-                raise self._model.error(
-                    f"{label(node)}: operator {node.op_type} takes operands of one type: {other!r} is {one}, {name!r} "
-                    f"is {two}"
-                )
-        found = {name: bound.get(formal.type_str, (0, ""))[0] for formal, name in _paired(schema.outputs, node.output)}
+        for first, other in mixed(node, schema, types):
+            raise of_two_types(self._model, node, types, first, other)
+        bound = {formal.type_str: types[name] for formal, name in _typed(node, schema, types)}
+        found = {name: bound.get(formal.type_str, 0) for formal, name in _paired(schema.outputs, node.output)}
         if node.op_type == "Cast":
             found |= dict.fromkeys(node.output, next((item.i for item in node.attribute if item.name == "to"), 0))
         return unknown | found
@@ -274,6 +266,40 @@ class _Rules:
 
     def _wrong(self, node: onnx.NodeProto, what: str) -> CompileError:
         return self._model.error(f"{label(node)}: operator {node.op_type}: {what}")
+
+
+def mixed(
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """Each operand of another type than the first one of the same type parameter, after that one. `types` has the
+    element types that are known."""
+    bound: dict[str, str] = {}
+    for formal, name in _typed(node, schema, types):
+        first = bound.setdefault(formal.type_str, name)
+        if types[first] != types[name]:
+            yield first, name
+
+
+def of_two_types(
+    model: OnnxModel, node: onnx.NodeProto, types: Mapping[str, int], first: str, other: str
+) -> CompileError:
+    """The error about two operands that `mixed` yields."""
+    import onnx
+
+    one, two = (onnx.TensorProto.DataType.Name(types[name]).lower() for name in (first, other))
+    return model.error(
+        f"{label(node)}: operator {node.op_type} takes operands of one type: {first!r} is {one}, {other!r} is {two}"
+    )
+
+
+def _typed(
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Mapping[str, int]
+) -> Iterator[tuple[onnx.defs.OpSchema.FormalParameter, str]]:
+    """The operands of known types, without those that may be of any types."""
+    variadic = schema.FormalParameterOption.Variadic
+    for formal, name in _paired(schema.inputs, node.input):
+        if types.get(name) and (formal.option != variadic or formal.is_homogeneous):
+            yield formal, name
 
 
 def _type_name(onnx_: Any, item: onnx.AttributeProto) -> str:
