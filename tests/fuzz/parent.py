@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 150.0  # seconds without a word before a child counts as hanging
 _BATCHES = 30  # of one child, which is then replaced: compilers leave something behind
+_BEFORE = 2  # lines that say why a signal came: `terminate called …` and `what(): …`
 _SEED = re.compile(r"^(?:wrong call (\d+)|\w+(?: \d+)? \[(\d+)\])|^call .* \[(\d+)\]$")
 
 
@@ -137,11 +138,14 @@ class Child:
         return line
 
     def _last_words(self) -> str:
-        """The line of a child's errors that says most."""
+        """The line of a child's errors that says most, and what was written before Python's own of a signal: of glibc,
+        LLVM or C++."""
         self._log.seek(0)
-        lines = [line for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if re.search(r"Assert|error|Error|terminate|LLVM ERROR|Fatal", line)]
-        return (telling or lines or [""])[-1][:300]
+        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
+        telling = [n for n, line in enumerate(lines) if re.search(r"Assert|error|Error|terminate|Fatal", line)]
+        last = telling[-1] if telling else len(lines) - 1
+        before = _BEFORE if lines and lines[last].startswith("Fatal Python error") else 0
+        return "; ".join(lines[max(0, last - before) : last + 1])[-300:]
 
     def close(self) -> None:
         if self._process is not None:

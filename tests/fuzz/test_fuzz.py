@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from tests.fuzz.campaign import reproduce
-from tests.fuzz.compiling import Options
+from tests.fuzz.compiling import Options, compile_program
 from tests.fuzz.dtypes import DTYPES, FLOATS
 from tests.fuzz.graph import Graph, Input, Node, from_json, show, to_json
 from tests.fuzz.judge import misses
-from tests.fuzz.kinds import kinds
+from tests.fuzz.kinds import kind_module, kinds
 from tests.fuzz.kinds.attempts import judged
 from tests.fuzz.known import KNOWN
 from tests.fuzz.operators import MEANINGS
@@ -187,6 +191,29 @@ def test_the_end_of_a_child_is_a_crash_of_its_program() -> None:
         assert child.try_graph(to_json(largest())).kind == "ok"
     finally:
         child.close()
+
+
+def test_the_end_of_a_child_is_told_with_what_was_written_before_the_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Child()
+    script = "import faulthandler, os; faulthandler.enable(); os.write(2, b'no\\na\\nout of memory\\n'); os.abort()"
+    begin = subprocess.Popen
+    monkeypatch.setattr("subprocess.Popen", lambda _, **how: begin([sys.executable, "-c", script], **how))
+    try:
+        said = child.try_graph(to_json(largest()))
+        assert said.text.startswith("SIGABRT: a; out of memory; Fatal Python error: Aborted; in: ")
+    finally:
+        child.close()
+
+
+def test_a_hostile_model_gets_its_memory_whatever_the_process_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[int] = []
+    monkeypatch.setattr(
+        "tests.fuzz.kinds.hostile.compile_program",
+        lambda *given: limits.append(resource.getrlimit(resource.RLIMIT_AS)[0]) or compile_program(*given),
+    )
+    with mmap.mmap(-1, 1 << 30):
+        assert kind_module("hostile").attempt(2028208345, lambda text: None).kind == "ok"
+        assert limits[0] >= 13 << 30
 
 
 def test_silence_of_a_child_is_a_hang_of_its_program() -> None:
