@@ -32,7 +32,7 @@ from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 
-_BROADCASTS = (
+BROADCASTS = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
     "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Xor",
 )  # fmt: skip
@@ -215,6 +215,6 @@ def _moves(size: ir.Value) -> ir.Value:
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {
-    **dict.fromkeys(_BROADCASTS, _broadcast), "Expand": _expand, "Gemm": _gemm, "LayerNormalization": _follow,
+    **dict.fromkeys(BROADCASTS, _broadcast), "Expand": _expand, "Gemm": _gemm, "LayerNormalization": _follow,
     "MatMul": _matmul, "PRelu": _follow, "Where": _where,
 }  # fmt: skip

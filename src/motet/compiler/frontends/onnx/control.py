@@ -18,10 +18,9 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of
 from motet.compiler.frontends.onnx.directed import forwards, is_directed
 from motet.compiler.frontends.onnx.evaluation import evaluate
-from motet.compiler.frontends.onnx.extents import symbolic_shapes
 from motet.compiler.frontends.onnx.maps import at_once
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx

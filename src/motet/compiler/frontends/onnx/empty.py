@@ -1,5 +1,6 @@
 """Replaces empty values by constants, sums over an empty axis by zeros, and scatters of no updates by their data.
 
+What the replaced nodes demand of extents, `demands.py` asserts.
 The lowerings divide by extents, or compute an extent from the number of elements, which fails for 0. Where an extent of
 0 is next to a dynamic one, these replacements do not apply, and such operators are refused.
 """
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.broadcasts import BROADCASTS
+from motet.compiler.frontends.onnx.fits import OF_SAME_SHAPE
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.writing import symbolic_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC
 from motet.compiler.ir.find import find_operations
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
+_SHAPED = (*OF_SAME_SHAPE, *BROADCASTS, "Concat", "CumSum", "Softmax", "Transpose")
 _REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
@@ -33,8 +38,33 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
     empty = _empty(model, shapes)
     nodes: list[onnx.NodeProto] = []
-    kept = [node for node in model.proto.graph.node if _keep_data(node, shapes)]
-    changed = bool(kept)
+    extents = symbolic_shapes(model) if model.dropped is not None and not model.inner else {}
+    producers = {name: node for node in model.proto.graph.node for name in node.output} if extents else {}
+    named = {dim.dim_param for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim}
+
+    def drop(node: onnx.NodeProto) -> None:
+        if model.dropped is not None and not model.inner:
+            model.dropped.add(node, extents)
+            unnamed = (name for name in node.input if any(
+                not isinstance(extent, int) and extent not in named for extent in extents.get(name, ())
+            ))  # fmt: skip
+            model.kept.update(filter(measurable, unnamed))
+
+    def measurable(name: str) -> bool:
+        """Whether extents that are not named cost nothing: those of simple operators on tensors with elements."""
+        node = producers.get(name)
+        if node is None:
+            return True
+        shaped = node.op_type in _SHAPED or (node.op_type == "Tile" and node.input[1] in model.constants)
+        return shaped and 0 not in extents.get(name, (0,)) and all(map(measurable, node.input))
+
+    changed = False
+    for node in model.proto.graph.node:
+        if _is_without_updates(node, shapes):
+            changed = True
+            drop(node)
+            node.op_type = "Identity"
+            del node.input[1:], node.attribute[:]
     results = {value.name for value in model.proto.graph.output}
     for node in model.proto.graph.node:
         named = [name for name in node.output if name]
@@ -42,6 +72,7 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
             nodes.append(node)
             continue
         changed = True
+        drop(node)
         for name in named:
             held = f"{name}/empty" if name in results else name
             model.constants[held] = empty[name]
@@ -72,13 +103,9 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
 
 
-def _keep_data(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Replaces a scatter of no updates by its data; returns whether `node` was one."""
-    if node.op_type not in _SCATTERS or 0 not in shapes.get(node.input[2], ()):
-        return False
-    node.op_type = "Identity"
-    del node.input[1:], node.attribute[:]
-    return True
+def _is_without_updates(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether `node` is a scatter of no updates, whose result is its data."""
+    return node.op_type in _SCATTERS and 0 in shapes.get(node.input[2], ())
 
 
 def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:

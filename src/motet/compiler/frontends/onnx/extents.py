@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.frontends.onnx import broadcasts, fits, reduced_products, single_gathers
-from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.places import Extents, NodeOperands
 from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.ir._mlir import ir
@@ -19,19 +18,6 @@ from motet.compiler.ir.find import find_operations
 _RULES: dict[str, Callable[[NodeOperands], None]] = (
     broadcasts.RULES | fits.RULES | single_gathers.RULES | reduced_products.SETTLED
 )
-
-
-def symbolic_shapes(model: OnnxModel) -> Extents:
-    """The extents of all values of known rank: numbers, the model's names of dynamic extents, None for others."""
-    graph = model.proto.graph
-    found: dict[str, list[int | str | None]] = {
-        info.name: [
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-            for dim in info.type.tensor_type.shape.dim
-        ]
-        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
-    }
-    return found | {name: list(array.shape) for name, array in model.constants.items()}
 
 
 def settle_extents(module: ir.Module, inputs: Mapping[str, Sequence[str]], extents: Extents) -> None:

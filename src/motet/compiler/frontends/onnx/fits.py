@@ -25,7 +25,7 @@ from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
 
 _NUMBER = "torch.onnx.num_outputs"
-_OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
+OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
 
 
 def _split(node: NodeOperands) -> None:
@@ -217,7 +217,7 @@ def _taken_as(operand: ExtentOperand, axis: int, place: OperandAxis) -> ir.Value
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {
-    **dict.fromkeys(_OF_SAME_SHAPE, _declared),
+    **dict.fromkeys(OF_SAME_SHAPE, _declared),
     "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd,
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent), "Reshape": _reshape,
     "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice, "Split": _split, "TopK": _top_k,

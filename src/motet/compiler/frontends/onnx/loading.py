@@ -8,9 +8,9 @@ the file if possible.
 Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that break ONNX's rules, with
 `attribute_values.py`; `domains.py` rewrites operators of other domains; `distrusted.py` refuses unsupported operators
 and types; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
-extents; `simplify.py` folds constants; `sequences.py` resolves sequences; `rewrites.py` and its rules rewrite operators
-that torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg, with `integers.py` on the way; `cleanup.py`
-simplifies the result; `states.py` keeps the state of models that have some.
+extents, and those of nodes that `simplify.py` drops when it folds constants; `sequences.py` resolves sequences;
+`rewrites.py` and its rules rewrite what torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg,
+with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` keeps the state of models that have some.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
-from motet.compiler.frontends.onnx.demands import demand_extents
+from motet.compiler.frontends.onnx.demands import demand_dropped, demand_extents
 from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_types, refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.functions import inlined, name_within
@@ -41,6 +41,7 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
+from motet.compiler.frontends.onnx.unread import collect_dropped
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
@@ -100,7 +101,10 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     store_short_types(model)
     fold_constants(model)  # inference would take the value of a Slice with computed bounds to be its operand's
     demand_extents(model)
+    collect_dropped(model)
     simplify(model)
+    if demand_dropped(model):
+        simplify(model)
     resolve_sequences(model)
     refuse_unknown(model)
     refuse_large(model)

@@ -18,7 +18,7 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.conditional_loops import settle_loops
 from motet.compiler.frontends.onnx.empty import refuse_empty
-from motet.compiler.frontends.onnx.extents import settle_extents, symbolic_shapes
+from motet.compiler.frontends.onnx.extents import settle_extents
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
 from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
@@ -28,6 +28,7 @@ from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
 from motet.compiler.frontends.onnx.simplify import simplify
 from motet.compiler.frontends.onnx.suppression import settle_suppressions
+from motet.compiler.frontends.onnx.writing import symbolic_shapes
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -36,11 +37,28 @@ class ExtentBound:
 
 
 @dataclass
+class Dropped:
+    """Nodes whose results became known without them, with the extents of their inputs. Nodes whose results are all
+    `unread` in the model as it was are left out."""
+
+    unread: set[str]
+    nodes: list[tuple[onnx.NodeProto, list[Sequence[int | str | None]]]]
+
+    def add(self, node: onnx.NodeProto, extents: Mapping[str, Sequence[int | str | None]]) -> None:
+        if not self.unread.issuperset(node.output) and all(name in extents for name in node.input if name):
+            copy = type(node)()
+            copy.CopyFrom(node)
+            self.nodes.append((copy, [extents.get(name, ()) for name in node.input]))
+
+
+@dataclass
 class OnnxModel:
     """A parsed model. `proto` is the model without initializers, `constants` their values by name, `file` its name in
     errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
     `elements` has the element types of inputs and outputs that are stored as bytes, `states` what sessions keep,
-    `bounds` those of dynamic extents."""
+    `bounds` those of dynamic extents. `demands` are values of nodes that assert operators' demands of extents.
+    `dropped` collects nodes until `demands.py` asserts what they demand; it is None at other times. `kept` are values
+    that are computed without readers."""
 
     proto: onnx.ModelProto
     file: str
@@ -50,6 +68,9 @@ class OnnxModel:
     elements: dict[str, str] = field(default_factory=dict[str, str])
     states: list[KeptState] = field(default_factory=list[KeptState])
     bounds: list[ExtentBound] = field(default_factory=list["ExtentBound"])
+    demands: set[str] = field(default_factory=set[str])
+    dropped: Dropped | None = None
+    kept: set[str] = field(default_factory=set[str])
 
     @property
     def opsets(self) -> dict[str, int]:

@@ -26,6 +26,7 @@ from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.unread import drop_dead_nodes, replace_nodes
 from motet.compiler.frontends.onnx.writing import REQUIRE
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def fold_constants(model: OnnxModel) -> bool:
             kept.append(node)
         else:
             model.constants.update(values)
-    return _replace_nodes(model, kept)
+    return replace_nodes(model, kept)
 
 
 def fold_required(model: OnnxModel) -> bool:
@@ -174,7 +175,7 @@ def fold_shapes(model: OnnxModel) -> bool:
         else:
             start, end = attribute(node, "start", 0), attribute(node, "end", len(shape))
             model.constants[node.output[0]] = np.array(shape[start:end], np.int64)
-    return _replace_nodes(model, kept)
+    return replace_nodes(model, kept)
 
 
 def fold_extents(model: OnnxModel) -> bool:
@@ -196,7 +197,7 @@ def fold_extents(model: OnnxModel) -> bool:
             kept.append(node)
         else:
             model.constants[node.output[0]] = part
-    return _replace_nodes(model, kept) or changed
+    return replace_nodes(model, kept) or changed
 
 
 def _note(model: OnnxModel, name: str, shape: list[int | None], before: list[int | None] | None) -> bool:
@@ -323,7 +324,7 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
         offset = _add(model, node.output[0], "shift", shift.reshape(aligned))
         kept.append(onnx.helper.make_node("Mul", [node.input[0], factor], [scaled], name=f"{node.name}/scale"))
         kept.append(onnx.helper.make_node("Add", [scaled, offset], [node.output[0]], name=node.name))
-    return _replace_nodes(model, kept)
+    return replace_nodes(model, kept)
 
 
 def _normalization_factors(model: OnnxModel, node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
@@ -360,22 +361,6 @@ def _scale_conv(model: OnnxModel, conv: onnx.NodeProto, scale: np.ndarray, shift
     del conv.input[:]
     conv.input.extend(inputs)
     return True
-
-
-def drop_dead_nodes(model: OnnxModel) -> None:
-    """Removes nodes without used results, and unused constants."""
-    graph = model.proto.graph
-    live = {output.name for output in graph.output}
-    kept: list[onnx.NodeProto] = []
-    for node in reversed(graph.node):
-        if live.intersection(node.output):
-            kept.append(node)
-            live.update(reads(node))
-    _replace_nodes(model, kept[::-1])
-    if model.inner:
-        return  # other graphs of the model may read the other constants
-    for name in model.constants.keys() - live:
-        del model.constants[name]
 
 
 def count_uses(graph: onnx.GraphProto) -> Counter[str]:
@@ -422,22 +407,3 @@ def _add(model: OnnxModel, stem: str, suffix: str, array: np.ndarray) -> str:
         name = f"{stem}/{suffix}{count}"
     model.constants[name] = array
     return name
-
-
-def _replace_nodes(model: OnnxModel, nodes: list[onnx.NodeProto]) -> bool:
-    """Makes `nodes` the graph's nodes; returns whether their number changed."""
-    graph = model.proto.graph
-    if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
-        return False
-    copies = [_copy(node) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
-    return True
-
-
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    import onnx
-
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy

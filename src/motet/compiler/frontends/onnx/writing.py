@@ -97,6 +97,19 @@ def element_types(model: OnnxModel) -> dict[str, int]:
     return found | {name: onnx.helper.np_dtype_to_tensor_dtype(array.dtype) for name, array in model.constants.items()}
 
 
+def symbolic_shapes(model: OnnxModel) -> dict[str, list[int | str | None]]:
+    """The extents of all values of known rank: numbers, the model's names of dynamic extents, None for others."""
+    graph = model.proto.graph
+    found: dict[str, list[int | str | None]] = {
+        info.name: [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+            for dim in info.type.tensor_type.shape.dim
+        ]
+        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
+    }
+    return found | {name: list(array.shape) for name, array in model.constants.items()}
+
+
 def copy(node: onnx.NodeProto) -> onnx.NodeProto:
     import onnx
 

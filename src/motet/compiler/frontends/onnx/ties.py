@@ -1,0 +1,427 @@
+"""What ONNX's operators demand of the extents of their inputs, as ties between two axes of one node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from motet.compiler.frontends.onnx.broadcasts import BROADCASTS
+from motet.compiler.frontends.onnx.simplify import attribute
+
+if TYPE_CHECKING:
+    import onnx
+
+    from motet.compiler.frontends.onnx.numbers import Numbers
+
+_OF_CHANNELS_SINCE = 21  # the operator set since which GroupNormalization has a scale for each channel
+
+
+@dataclass(frozen=True)
+class Tie:
+    """Axis `axis` of input `number` has `times` the extent of axis `along` of input `of`, or one element for every
+    `block` of its elements. It may also be 1 if it `stretches`; with `either`, the other one may be, too. Other ties
+    are that it is `at_most` the other one, and those of one extent: it is `value`, or a multiple of `divisor`."""
+
+    number: int
+    axis: int
+    of: int
+    along: int
+    stretches: bool = False
+    either: bool = False
+    block: int = 1
+    times: int = 1
+    at_most: bool = False
+    value: int | None = None
+    divisor: int = 0
+
+    @property
+    def single(self) -> bool:
+        """Whether only one extent matters."""
+        return self.value is not None or self.divisor > 0
+
+    @property
+    def equal(self) -> bool:
+        """Whether extents that are equal fit."""
+        return not self.single and self.block == self.times == 1
+
+    def __str__(self) -> str:
+        own, other = f"axis {self.axis} of input {self.number}", f"axis {self.along} of input {self.of}"
+        if self.single:
+            return f"{own} must be {'a multiple of ' if self.divisor else ''}{self.divisor or self.value}"
+        if self.block > 1:
+            return f"{own} must be the number of blocks of {self.block} along {other}"
+        if self.times > 1:
+            return f"{own} must be {self.times} times {other}"
+        if self.at_most:
+            return f"{own} must be at most {other}"
+        if self.either:
+            return f"{own} and {other} must be equal, or one of them 1"
+        return f"{own} must be 1, or equal to {other}" if self.stretches else f"{own} and {other} must be equal"
+
+    def fits(self, own: int, other: int) -> bool:
+        if self.divisor:
+            return own % self.divisor == 0
+        if self.value is not None:
+            return own == self.value
+        if self.at_most:
+            return own <= other
+        one = (own == 1 and (self.stretches or self.either)) or (other == 1 and self.either)
+        return one or own == -(-other * self.times // self.block)
+
+    def holds(self, own: int | str | None, other: int | str | None) -> bool:
+        """Whether extents, as far as they are known when compiling, fit in every call."""
+        if isinstance(own, int) and (self.single or isinstance(other, int)):
+            return self.fits(own, own if self.single else int(other or 0))
+        if own is not None and own == other and self.equal:
+            return True
+        return (own == 1 and (self.stretches or self.either)) or (other == 1 and self.either)
+
+    def met(self, n: Numbers, own: str, other: str) -> str:
+        """The condition that extents which are values of the graph fit; `other` is not read by a tie of one extent."""
+        w = n.w
+        if self.divisor:
+            return w.add("Equal", w.add("Mod", own, n.of(self.divisor)), n.of(0))
+        if self.value is not None:
+            return w.add("Equal", own, n.of(self.value))
+        if self.at_most:
+            return n.less(own, n.add(other, n.of(1)))
+        wanted = n.mul(other, n.of(self.times)) if self.times > 1 else other
+        if self.block > 1:
+            wanted = w.add("Div", n.add(wanted, n.of(self.block - 1)), n.of(self.block))
+        met = w.add("Equal", own, wanted)
+        may_be_one = ([own] if self.stretches or self.either else []) + ([other] if self.either else [])
+        for size in (size for size in may_be_one if size not in w.facts.model.constants):
+            met = w.add("Or", met, w.add("Equal", size, n.of(1)))
+        return met
+
+
+Extents = Sequence["int | str | None"]
+Demands = Callable[["onnx.NodeProto", Sequence[Extents]], Iterable[Tie]]
+
+
+def _present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
+    return (number for number in numbers if len(node.input) > number and node.input[number])
+
+
+def _of_channels(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Statistics, scales and offsets: one for each channel."""
+    if len(extents[0]) > 1:
+        yield from (Tie(number, 0, 0, 1) for number in _present(node, range(1, 5)) if len(extents[number]) == 1)
+
+
+def _in_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Groups of as many channels each; a scale and an offset for each channel."""
+    yield from _of_channels(node, extents)
+    yield from _whole_groups(node, extents)
+
+
+def _of_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Groups of as many channels each; a scale and an offset for each group."""
+    groups = attribute(node, "num_groups", 1)
+    yield from (Tie(number, 0, number, 0, value=groups) for number in (1, 2) if len(extents[number]) == 1)
+    yield from _whole_groups(node, extents)
+
+
+def _whole_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    if len(extents[0]) > 1 and (groups := attribute(node, "num_groups", 1)) > 0:
+        yield Tie(0, 1, 0, 1, divisor=groups)
+
+
+def _trailing(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A scale that is broadcast to the first input."""
+    shift = len(extents[0]) - len(extents[1])
+    yield from (Tie(1, axis, 0, axis + shift, stretches=True) for axis in range(len(extents[1])) if shift >= 0)
+
+
+def _linear(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A scale for the tensor, for each index along an axis, or for each block of indices; as many zero points."""
+    rank, own, block = len(extents[0]), len(extents[1]), attribute(node, "block_size", 0)
+    axis = attribute(node, "axis", 1)
+    if not -rank <= axis < rank:
+        return
+    if own == 1 and not block:
+        yield Tie(1, 0, 0, axis % rank, stretches=True)
+    elif own == rank and block:
+        blocks = [block if each == axis % rank else 1 for each in range(rank)]
+        yield from (Tie(1, each, 0, each, block=blocks[each]) for each in range(rank))
+    if len(extents) > 2 and len(extents[2]) == own:
+        yield from (Tie(2, each, 1, each) for each in range(own))
+
+
+def _integer_product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Zero points for the tensor, for each row of the first matrix, for each column of the second one."""
+    yield from _multiplied(extents, 0, 1)
+    for zero, factor, back in ((2, 0, 2), (3, 1, 1)):
+        for number in _present(node, [zero]):
+            if len(extents[number]) == 1 and len(extents[factor]) >= back:
+                yield Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
+
+
+def _integer_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A zero point of the image, and one of all filters or one for each of them."""
+    yield from _for_filters(node, extents, ((3, 1),), (2,))
+
+
+def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Scales and zero points of image and result, those of all filters or one for each of them, and its biases."""
+    yield from _for_filters(node, extents, ((4, 3), (5, 3)), (1, 2, 6, 7))
+    yield from (Tie(number, 0, 3, 0) for number in _present(node, [8]) if len(extents[number]) == 1)
+
+
+def _for_filters(
+    node: onnx.NodeProto, extents: Sequence[Extents], per_filter: Iterable[tuple[int, int]], single: Iterable[int]
+) -> Iterator[Tie]:
+    """Numbers for each filter, pairs of their input and that of the filters, and numbers for a tensor."""
+    for number, filters in per_filter:
+        if len(node.input) > number and node.input[number] and len(extents[number]) == 1:
+            yield Tie(number, 0, filters, 0, stretches=True)
+    for number in _present(node, single):
+        yield from (Tie(number, axis, number, axis, value=1) for axis in range(len(extents[number])))
+
+
+def _multiplied(extents: Sequence[Extents], left: int, right: int) -> Iterator[Tie]:
+    """The inner extents of two matrices, or stacks of them."""
+    if min(len(extents[left]), len(extents[right])) >= 2:
+        yield Tie(right, len(extents[right]) - 2, left, len(extents[left]) - 1)
+
+
+def _quantised_product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Scales and zero points for the tensor, for each row of the first matrix, for each column of the second one."""
+    yield from _multiplied(extents, 0, 3)
+    for number, factor, back in ((1, 0, 2), (2, 0, 2), (4, 3, 1), (5, 3, 1), (6, 0, 2), (7, 0, 2)):
+        if len(extents[number]) == 1 and len(extents[factor]) >= back:
+            yield Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
+
+
+def _loss(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A target for each row of scores, and a weight for each class."""
+    if len(extents[1]) == len(extents[0]) - 1:
+        yield from (Tie(1, axis, 0, axis + (axis > 0)) for axis in range(len(extents[1])))
+        yield from (Tie(number, 0, 0, 1) for number in _present(node, [2]))
+
+
+def _reversed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    yield Tie(1, 0, 0, attribute(node, "batch_axis", 1))
+
+
+def _sampled(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    yield Tie(1, 0, 0, 0)
+
+
+def _recurrent(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A length and initial states for each sequence; a number for each unit and direction of a state; for each unit
+    the rows, offsets and peepholes of all gates."""
+    batch, gates = 0 if attribute(node, "layout", 0) else 1, _GATES[node.op_type]
+    if len(extents[0]) == len(extents[1]) == len(extents[2]) == 3:
+        yield Tie(1, 2, 0, 2)
+        rows = ((1, gates), (2, gates), (3, 2 * gates), (7, 3))
+        for number, times in rows:
+            if len(node.input) > number and node.input[number]:
+                yield from (Tie(number, 1, 2, 2, times=times), Tie(number, 0, 2, 0))
+    yield from (Tie(number, 0, 0, batch) for number in _present(node, [4]) if len(extents[number]) == 1)
+    for number in _present(node, [5, 6]):
+        if len(extents[number]) == 3 and len(extents[2]) == 3:
+            yield from (Tie(number, batch, 0, batch), Tie(number, 1 - batch, 2, 0), Tie(number, 2, 2, 2))
+
+
+def _regions(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    yield Tie(2, 0, 1, 0)
+
+
+def _written(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """An update has the extents of the cache, except along the axis where it is written."""
+    rank = len(extents[0])
+    axis = attribute(node, "axis", -2) % max(rank, 1)
+    if len(extents[1]) == rank:
+        yield from (Tie(1, each, 0, each) for each in range(rank) if each != axis)
+        yield from (Tie(number, 0, 0, 0) for number in _present(node, [2]))
+
+
+def _masked(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A mask is broadcast to batch, heads and queries; along the keys it may be shorter."""
+    for number in _present(node, [3]):
+        rank = len(extents[number])
+        alike = [2, 1, 0] if len(extents[0]) == 4 else [1]
+        yield from (
+            Tie(number, rank - 2 - back, 0, along, stretches=True) for back, along in enumerate(alike)
+            if rank - 2 - back >= 0
+        )
+
+
+def _joined(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """A concatenation with an empty part, which is left out."""
+    rank = len(extents[0])
+    if not rank or any(len(part) != rank for part in extents):
+        return
+    axis = attribute(node, "axis", 1) % rank
+    for number in range(1, len(extents)):
+        if 0 in (extents[number][axis], extents[0][axis]):
+            yield from (Tie(number, each, 0, each) for each in range(rank) if each != axis)
+
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+_ALWAYS: dict[str, Demands] = {
+    "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "ConvInteger": _integer_convolution,
+    "DequantizeLinear": _linear, "GRU": _recurrent, "GridSample": _sampled, "GroupNormalization": _in_groups,
+    "InstanceNormalization": _of_channels, "LSTM": _recurrent, "MatMulInteger": _integer_product,
+    "NegativeLogLikelihoodLoss": _loss, "QLinearConv": _quantised_convolution, "QLinearMatMul": _quantised_product,
+    "QuantizeLinear": _linear, "RMSNormalization": _trailing, "RNN": _recurrent,
+    "ReverseSequence": _reversed, "RoiAlign": _regions, "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
+}  # fmt: skip
+
+
+# -- operators whose lowering asserts them, unless their result is known without it ----------------
+
+
+def _broadcast(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """All operands with each other."""
+    yield from _met(extents, range(len(extents)), 0)
+
+
+def _met(extents: Sequence[Extents], numbers: Iterable[int], last: int) -> Iterator[Tie]:
+    """Operands that broadcast with each other, except along their `last` trailing axes."""
+    for own, other in itertools.combinations([number for number in numbers if len(extents[number]) > last], 2):
+        for back in range(last + 1, min(len(extents[own]), len(extents[other])) + 1):
+            yield Tie(other, len(extents[other]) - back, own, len(extents[own]) - back, either=True)
+
+
+def _followed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Slopes, scales and offsets, which are broadcast to the first input."""
+    for number in range(1, len(extents)):
+        shift = len(extents[0]) - len(extents[number])
+        yield from (Tie(number, axis, 0, axis + shift, stretches=True)
+                    for axis in range(len(extents[number])) if shift >= 0)  # fmt: skip
+
+
+def _product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    left, right = len(extents[0]), len(extents[1])
+    if left and right:
+        yield Tie(1, max(right - 2, 0), 0, left - 1)
+        yield from _met(extents, (0, 1), 2)
+
+
+def _gemm(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """The third operand is broadcast to the product of the others."""
+    rows, columns = attribute(node, "transA", 0) != 0, attribute(node, "transB", 0) == 0
+    if len(extents[0]) != 2 or len(extents[1]) != 2:
+        return
+    yield Tie(1, 1 - columns, 0, 1 - rows)
+    for number in _present(node, [2]):
+        place = len(extents[number])
+        if place > 0:
+            yield Tie(number, place - 1, 1, int(columns), stretches=True)
+        if place > 1:
+            yield Tie(number, place - 2, 0, int(rows), stretches=True)
+
+
+def _einsum(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """The extents of each letter are equal, unless one is known to be 1."""
+    terms = attribute(node, "equation", b"").decode().replace(" ", "").partition("->")[0].split(",")
+    found: dict[str, tuple[int, int]] = {}
+    for number, term in enumerate(terms[: len(extents)]):
+        before, _, after = term.partition("...")
+        rank = len(extents[number])
+        for axis, letter in [*enumerate(before), *enumerate(after, rank - len(after))]:
+            if 0 <= axis < rank and extents[number][axis] != 1:
+                first = found.setdefault(letter, (number, axis))
+                if first != (number, axis):
+                    yield Tie(number, axis, *first)
+
+
+def _parts(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    rank = len(extents[0])
+    if rank and all(len(part) == rank for part in extents):
+        axis = attribute(node, "axis", 1) % rank
+        for number in range(1, len(extents)):
+            yield from (Tie(number, each, 0, each) for each in range(rank) if each != axis)
+
+
+def _picked(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Indices of elements, at most as many as there are along the other axes."""
+    rank = len(extents[0])
+    if rank and len(extents[1]) == rank:
+        axis = attribute(node, "axis", 0) % rank
+        yield from (Tie(1, each, 0, each, at_most=True) for each in range(rank) if each != axis)
+
+
+def _replaced(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """An update for each index of an element."""
+    if len(extents[1]) == len(extents[2]):
+        yield from (Tie(2, each, 1, each) for each in range(len(extents[1])))
+        yield from _picked(node, extents)
+
+
+def _picked_slices(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    batches = attribute(node, "batch_dims", 0)
+    if batches <= min(len(extents[0]), len(extents[1])):
+        yield from (Tie(1, each, 0, each) for each in range(batches))
+
+
+def _replaced_slices(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """An update for each index of a slice, which has the extents of the data that the index leaves."""
+    places = len(extents[1]) - 1
+    depth = extents[1][-1] if extents[1] else None
+    if isinstance(depth, int) and len(extents[2]) == places + len(extents[0]) - depth:
+        yield from (Tie(2, each, 1, each) for each in range(places))
+        yield from (Tie(2, each, 0, each - places + depth) for each in range(places, len(extents[2])))
+
+
+def _convolved(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """As many channels as all groups of filters read, and an offset for each filter."""
+    image, filters, offset = _CONVOLUTIONS[node.op_type]
+    if min(len(extents[image]), len(extents[filters])) > 1:
+        yield Tie(image, 1, filters, 1, times=attribute(node, "group", 1))
+    yield from (Tie(number, 0, filters, 0) for number in _present(node, [offset]) if len(extents[number]) == 1)
+
+
+def _transposed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """As many channels as filters, and an offset for each channel of the result."""
+    if min(len(extents[0]), len(extents[1])) > 1:
+        yield Tie(0, 1, 1, 0)
+        yield from (
+            Tie(number, 0, 1, 1, times=attribute(node, "group", 1))
+            for number in _present(node, [2]) if len(extents[number]) == 1
+        )  # fmt: skip
+
+
+def _attended(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """Queries, keys and values of the same batch, keys and values of the same heads and places."""
+    ranks = {len(each) for each in extents[:3]}
+    if ranks not in ({3}, {4}):
+        return
+    yield from (Tie(number, 0, 0, 0) for number in (1, 2))
+    yield from (Tie(2, each, 1, each) for each in range(1, ranks.pop() - 1))
+    if len(extents[0]) == 4:
+        yield Tie(1, 3, 0, 3)
+
+
+def _square(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+    if (rank := len(extents[0])) > 1:
+        yield Tie(0, rank - 1, 0, rank - 2)
+
+
+_CONVOLUTIONS = {"Conv": (0, 1, 2), "ConvInteger": (0, 1, 4), "DeformConv": (0, 1, 3), "QLinearConv": (0, 3, 8)}
+_LOWERED: dict[str, Demands] = {
+    **dict.fromkeys(BROADCASTS, _broadcast), **dict.fromkeys(_CONVOLUTIONS, _convolved), "Attention": _attended,
+    "Concat": _parts, "ConvTranspose": _transposed, "Det": _square, "Einsum": _einsum, "GatherElements": _picked,
+    "GatherND": _picked_slices, "Gemm": _gemm, "LayerNormalization": _followed, "MatMul": _product, "PRelu": _followed,
+    "Scatter": _replaced, "ScatterElements": _replaced, "ScatterND": _replaced_slices, "Where": _broadcast,
+}  # fmt: skip
+
+
+def demands_of(node: onnx.NodeProto, version: int) -> Demands | None:
+    """What the lowering of `node` does not assert; None if that is nothing."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    old = node.op_type == "GroupNormalization" and version < _OF_CHANNELS_SINCE
+    return _of_groups if old else _ALWAYS.get(node.op_type)
+
+
+def all_ties(node: onnx.NodeProto, version: int, extents: Sequence[Extents]) -> Iterator[Tie]:
+    """All that a node demands whose operator will not be lowered."""
+    rules = [demands_of(node, version), _LOWERED.get(node.op_type) if node.domain in ("", "ai.onnx") else None]
+    for rule in rules:
+        if rule is not None:
+            yield from rule(node, extents)
