@@ -85,6 +85,7 @@ def test_a_program_on_cores_that_the_stub_starts(board: Board, line: bool):
         np.testing.assert_allclose(found, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_keeps_to_the_contract(board: Board):
     _contract(board, QUICK)
 
