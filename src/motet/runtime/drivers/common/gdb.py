@@ -97,7 +97,10 @@ class GdbStub:
     def _begin(self) -> None:
         if self._link.serial:  # nothing else tells the stub that there is a client, for which it stops the processor
             self._link.send(INTERRUPT, self._patience)
-        if self.ask(b"?")[:1] not in STOPS:
+        answer = self.ask(b"?")
+        if answer[:1] not in STOPS and self._link.serial:  # to what an earlier client asked
+            answer = self.await_stop(time.monotonic() + self._patience) or b""
+        if answer[:1] not in STOPS:
             raise LinkLost("the stub does not say why the processor stopped")
         features = self.ask(b"qSupported:swbreak+;hwbreak+")
         if found := re.search(rb"PacketSize=([0-9a-fA-F]+)", features):

@@ -25,9 +25,9 @@ class GdbTransport(GdbStub):
     """See `Transport`. `flash` writes the image first."""
 
     def __init__(self, connection: DeviceLink, image: AgentImage, boot: float, flash: bool) -> None:
-        super().__init__(connection)
         self._image = image
         self._breakpoint = b""
+        super().__init__(connection)
         if flash:
             self._flash()
         self._place_breakpoint()
