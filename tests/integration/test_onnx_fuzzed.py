@@ -145,6 +145,37 @@ def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(n
         _compiled([node], [("x", F32, shape)], [("y", F32, None)], used)
 
 
+@pytest.mark.parametrize(("equation", "shapes"), [
+    ("abc,dce->bdce", ([0, 15, 19], [7, 19, "e"])), ("abc,dce->bdce", (["a", 15, 0], [7, "c", 5])),
+    ("ij,jk->ik", (["n", 0], [0, "m"])), ("ab->b", ([0, "b"],)), ("ab->ba", (["a", 0],)), ("ab,bc", ([0, "b"], ["b", 1])),
+])  # fmt: skip
+def test_einsum_without_elements_is_zeros_of_the_extents_of_its_letters(
+    equation: str, shapes: Sequence[Sequence[int | str]]
+) -> None:
+    names, kinds = "xy"[: len(shapes)], {"r": F32, "bytes": onnx.TensorProto.INT8}
+    nodes = [onnx.helper.make_node("Einsum", [*names], ["r"], equation=equation)]
+    nodes += [onnx.helper.make_node("Cast", [name], [f"{name}8"], to=onnx.TensorProto.INT8) for name in names]
+    nodes += [onnx.helper.make_node("Einsum", [f"{name}8" for name in names], ["bytes"], equation=equation)]
+    results = [(name, kind, None) for name, kind in kinds.items()]
+    session = _compiled(nodes, [(name, F32, shape) for name, shape in zip(names, shapes, strict=True)], results, {})
+    for size in (0, 1, 3):
+        arrays = [np.full([size if isinstance(e, str) and e != "c" else 0 if e == "c" else e for e in shape], np.nan,
+                          np.float32) for shape in shapes]  # fmt: skip
+        for found in session(*arrays):
+            np.testing.assert_array_equal(found, np.einsum(equation, *arrays))
+
+
+def test_extents_behind_tensors_joined_with_themselves_are_measured_once() -> None:
+    """A product of none of their elements keeps their extents, which are known by 60 nodes and 2^60 paths."""
+    node = onnx.helper.make_node
+    nodes = [node("Concat", [f"x{each}"] * 2, [f"x{each + 1}"], axis=0) for each in range(60)]
+    nodes += [node("Slice", ["x60", "zero", "zero"], ["none"]), node("MatMul", ["empty", "x60"], ["y"])]
+    constants = {"zero": np.array([0]), "empty": np.zeros((0, 8), np.float32)}
+    session = _compiled(nodes, [("x0", F32, ["n", 2])], [("y", F32, None)], constants)
+    with pytest.raises(CallError, match=r"MatMul"):
+        session(np.ones((3, 2), np.float32))
+
+
 def test_gathers_along_one_element_keep_their_order_and_name_the_index_that_was_given() -> None:
     node, kinds = onnx.helper.make_node, onnx.TensorProto
     x = np.arange(6, dtype=np.float32).reshape(2, 1, 3)

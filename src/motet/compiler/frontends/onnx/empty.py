@@ -7,7 +7,7 @@ The lowerings divide by extents, or compute an extent from the number of element
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,34 +37,26 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     import onnx
 
     empty = _empty(model, shapes)
+    without_updates = [node for node in model.proto.graph.node if _is_without_updates(node, shapes)]
+    if not empty and not without_updates:
+        return False
     nodes: list[onnx.NodeProto] = []
     extents = symbolic_shapes(model) if model.dropped is not None and not model.inner else {}
-    producers = {name: node for node in model.proto.graph.node for name in node.output} if extents else {}
-    named = {dim.dim_param for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim}
+    of_calls = {dim.dim_param for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim}
+    measurable = _measurable(model, extents)
 
     def drop(node: onnx.NodeProto) -> None:
         if model.dropped is not None and not model.inner:
             model.dropped.add(node, extents)
-            unnamed = (name for name in node.input if any(
-                not isinstance(extent, int) and extent not in named for extent in extents.get(name, ())
+            model.kept.update(name for name in measurable.intersection(node.input) if any(
+                not isinstance(extent, int) and extent not in of_calls for extent in extents.get(name, ())
             ))  # fmt: skip
-            model.kept.update(filter(measurable, unnamed))
 
-    def measurable(name: str) -> bool:
-        """Whether extents that are not named cost nothing: those of simple operators on tensors with elements."""
-        node = producers.get(name)
-        if node is None:
-            return True
-        shaped = node.op_type in _SHAPED or (node.op_type == "Tile" and node.input[1] in model.constants)
-        return shaped and 0 not in extents.get(name, (0,)) and all(map(measurable, node.input))
-
-    changed = False
-    for node in model.proto.graph.node:
-        if _is_without_updates(node, shapes):
-            changed = True
-            drop(node)
-            node.op_type = "Identity"
-            del node.input[1:], node.attribute[:]
+    for node in without_updates:
+        drop(node)
+        node.op_type = "Identity"
+        del node.input[1:], node.attribute[:]
+    changed = bool(without_updates)
     results = {value.name for value in model.proto.graph.output}
     for node in model.proto.graph.node:
         named = [name for name in node.output if name]
@@ -103,6 +95,17 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     }
 
 
+def _measurable(model: OnnxModel, extents: Mapping[str, Sequence[int | str | None]]) -> set[str]:
+    """The values whose extents cost nothing when they are not named: those of simple operators on tensors with
+    elements."""
+    found = {*model.constants, *(value.name for value in model.proto.graph.input)} if extents else set[str]()
+    for node in model.proto.graph.node if extents else ():
+        shaped = node.op_type in _SHAPED or (node.op_type == "Tile" and node.input[1] in model.constants)
+        if shaped and found.issuperset(filter(None, node.input)):
+            found.update(name for name in node.output if 0 not in extents.get(name, (0,)))
+    return found
+
+
 def _is_without_updates(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether `node` is a scatter of no updates, whose result is its data."""
     return node.op_type in _SCATTERS and 0 in shapes.get(node.input[2], ())
@@ -121,6 +124,8 @@ def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
         operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
         kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
         extents = [list(kind.extents) for kind in kinds if kind is not None]
+        if operator == "Einsum" and "..." not in ir.StringAttr(op.attributes["torch.onnx.equation"]).value:
+            continue  # zeros: `fits.py`
         if operator == "MatMul":  # whose lowering collapses the batch axes
             extents = [each[:-2] for each in extents]
         if any(0 in each and DYNAMIC in each for each in extents):

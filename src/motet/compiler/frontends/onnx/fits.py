@@ -1,10 +1,10 @@
 """Asserts the requirements of ONNX operators on dynamic extents: parts of Split, letters of Einsum, indices, declared
-results."""
+results. Einsum of a tensor without elements becomes zeros, for the wheel's lowering divides by extents."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from motet.compiler.frontends.onnx.places import (
     AT_MOST,
@@ -19,8 +19,9 @@ from motet.compiler.frontends.onnx.places import (
     numbers,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, replace
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
 
@@ -117,7 +118,8 @@ def _einsum(node: NodeOperands) -> None:
     given = node.op.attributes
     if "torch.onnx.equation" not in given:
         return
-    terms = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")[0].split(",")
+    equation, _, letters = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")
+    terms = equation.split(",")
     found: dict[str, list[OperandAxis]] = {}
     for operand in node.operands:
         before, _, after = terms[operand.number].partition("...")
@@ -129,6 +131,17 @@ def _einsum(node: NodeOperands) -> None:
         for other in others:
             if first.may_differ(other):
                 assert_equal(first, other)
+    empty = any(0 in operand.kind.extents for operand in node.operands)
+    if empty and "..." not in equation and (result := kind_of(node.op.results[0])) is not None:
+        replace(node.op, _zeros(result, [found[letter][0] if letter in found else None for letter in letters]))
+
+
+def _zeros(result: TorchKind, places: Sequence[OperandAxis | None]) -> ir.Value:
+    """Zeros with the extents at `places`; None for 1."""
+    kind = ir.RankedTensorType.get([1 if place is None else place.extent for place in places], result.scalar)
+    zero = create("arith.constant", result.scalar, [], {"value": zero_attribute(result.scalar)})
+    sizes = [place.size for place in places if place is not None and place.is_dynamic]
+    return create("tensor.cast", result.builtin, [create("tensor.splat", kind, [zero, *sizes])])
 
 
 def _gather_elements(node: NodeOperands) -> None:

@@ -77,13 +77,14 @@ def _keep_demands(model: OnnxModel, dead: Sequence[onnx.NodeProto], live: set[st
 def _measured(name: str, producers: dict[str, onnx.NodeProto]) -> set[str]:
     """The values whose extents, and the inputs and constants whose elements, the value `name` is computed from."""
     found: set[str] = set()
-    work = [name]
+    seen, work = {name}, [name]
     while work:
         node = producers.get(current := work.pop())
         if node is None or node.op_type == "Shape":
             found.add(current if node is None else node.input[0])
         else:
-            work += node.input
+            work += [each for each in node.input if each not in seen]
+            seen.update(node.input)
     return found
 
 
