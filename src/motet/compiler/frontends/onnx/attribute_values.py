@@ -22,7 +22,7 @@ _WINDOWED = (
     "MaxUnpool", "Col2Im",
 )  # fmt: skip
 # The least and largest number of each attribute of numbers, by operator.
-_NUMBERS: dict[str, dict[str, tuple[int, int]]] = {
+_LIMITS: dict[str, dict[str, tuple[int, int]]] = {
     **dict.fromkeys(("group", "strides", "dilations", "kernel_shape"), dict.fromkeys(_WINDOWED, (1, _MOST))),
     "size": {"LRN": (1, _LARGE)},
     "pads": dict.fromkeys(_WINDOWED, (-_LARGE, _LARGE)),  # negative ones remove pixels
@@ -73,7 +73,7 @@ def wrong_value(node: onnx.NodeProto) -> str | None:
     for item in node.attribute:
         if item.ref_attr_name:
             continue
-        if item.type in (item.INT, item.INTS) and (limits := _NUMBERS.get(item.name, {}).get(node.op_type)):
+        if item.type in (item.INT, item.INTS) and (limits := _LIMITS.get(item.name, {}).get(node.op_type)):
             (least, most), one = limits, item.type == item.INT
             if any(not least <= value <= most for value in ([item.i] if one else item.ints)):
                 expected = f"numbers from {least:,}" + (f" to {most:,}" if most < _MOST else "")
