@@ -1,4 +1,4 @@
-"""The client of a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-DeviceLink).
+"""The client of a GDB stub: QEMU's, or that of a probe's server (OpenOCD, pyOCD, J-Link).
 
 Source: Debugging with GDB, appendix E (Remote Serial Protocol).
 """

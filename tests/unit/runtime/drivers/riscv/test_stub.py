@@ -200,7 +200,7 @@ def test_options_describe_a_board_that_no_variable_does(board: Board, monkeypatc
 
 @pytest.mark.parametrize("said", [b"", b"\x03$\xff-#+$T05#00" * 9])
 def test_a_line_on_which_no_stub_answers(said: bytes, monkeypatch: pytest.MonkeyPatch):
-    """Nobody, or somebody at another speed."""
+    """Nothing answers, or a device at another speed does."""
     far, near = pty.openpty()
     tty.setraw(near)
     path = os.ttyname(near)
