@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,7 +42,8 @@ Numbers = Callable[[Array, dict[str, float]], Array]
 @dataclass(frozen=True)
 class Smooth:
     """A function of floats. `ulps` is its error, `absolute` that of values at 1 that cancel; `slope` how steep it is
-    where it is not monotone; `low` and `high` are where its arguments are drawn."""
+    where it is not monotone; `low` and `high` are where its arguments are drawn; `branch` numbers the intervals between
+    its poles."""
 
     of: Numbers
     ulps: float = 8.0
@@ -50,6 +51,7 @@ class Smooth:
     slope: float | None = None
     low: float | None = None
     high: float | None = None
+    branch: Callable[[Array], Array] | None = None
     attributes: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 
@@ -70,7 +72,7 @@ SMOOTH: dict[str, Smooth] = {
     "Log": Smooth(lambda x, a: np.log(x), absolute=2, low=0.01, high=9),
     "Sqrt": Smooth(lambda x, a: np.sqrt(x), low=0, high=9),
     "Sin": Smooth(lambda x, a: np.sin(x), absolute=2, slope=1), "Cos": Smooth(lambda x, a: np.cos(x), absolute=2, slope=1),
-    "Tan": Smooth(lambda x, a: np.tan(x), low=-1.4, high=1.4),
+    "Tan": Smooth(lambda x, a: np.tan(x), low=-1.4, high=1.4, branch=lambda x: np.floor(x / np.pi + 0.5)),
     "Asin": Smooth(lambda x, a: np.arcsin(x), low=-1, high=1), "Acos": Smooth(lambda x, a: np.arccos(x), absolute=8, low=-1, high=1),
     "Atan": Smooth(lambda x, a: np.arctan(x)), "Sinh": Smooth(lambda x, a: np.sinh(x), ulps=16),
     "Cosh": Smooth(lambda x, a: np.cosh(x), ulps=16, low=0, high=5), "Tanh": Smooth(lambda x, a: np.tanh(x)),
@@ -102,7 +104,11 @@ def _unused(attributes: Attributes, operands: Operands) -> list[Tracked]:
 def _smooth(kind: Smooth) -> Callable[[Attributes, Operands], list[Tracked]]:
     def evaluate(attributes: Attributes, operands: Operands) -> list[Tracked]:
         values = {name: float(np.float32(attributes.get(name, options[0]))) for name, options in kind.attributes}
-        return [apply(given(operands[0]), lambda x: kind.of(x, values), kind.ulps, kind.absolute, kind.slope)]
+        x = given(operands[0])
+        found = apply(x, lambda x: kind.of(x, values), kind.ulps, kind.absolute, kind.slope)
+        if kind.branch is not None:
+            found = replace(found, unknown=found.unknown | (kind.branch(x.low()) != kind.branch(x.high())))
+        return [found]
 
     return evaluate
 
