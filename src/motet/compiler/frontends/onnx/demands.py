@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.ties import Extents, Tie, all_ties, demands_of
+from motet.compiler.frontends.onnx.ties import Demand, Extents, all_ties, demands_of
 from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter, copy, element_types, symbolic_shapes
 
 if TYPE_CHECKING:
@@ -84,32 +84,32 @@ def _facts(model: OnnxModel) -> ModelFacts:
 
 
 def _unknown(
-    n: Numbers, facts: ModelFacts, extents: Sequence[Extents], ties: Iterable[Tie],
+    n: Numbers, facts: ModelFacts, extents: Sequence[Extents], ties: Iterable[Demand],
     places: Mapping[tuple[int, int], tuple[str, int] | None],
-) -> Iterator[tuple[Tie, str]]:
+) -> Iterator[tuple[Demand, str]]:
     """Those of `ties` that are not known to hold, with their conditions. `places` has a value of the graph and its
     axis with the extent of each axis of each input; None if there is none, and the tie is left out."""
     node = n.w.node
     for tie in ties:
-        own, other = extents[tie.number][tie.axis], extents[tie.of][tie.along]
-        if tie.holds(own, other):
+        given = [extents[number][axis] for number, axis in tie.places]
+        known = [extent for extent in given if isinstance(extent, int)]
+        if tie.fits(known) if len(known) == len(given) else tie.holds(given):
             continue
-        if isinstance(own, int) and (tie.single or isinstance(other, int)):
-            both = f"{own}" if tie.single else f"{own} and {other}"
-            raise facts.model.error(f"node {node.name!r}: {node.op_type}: {tie}: {both}")
+        if len(known) == len(given):
+            raise facts.model.error(f"node {node.name!r}: {node.op_type}: {tie}: {' and '.join(map(str, known))}")
         sizes: list[str] = []
-        for extent, number, axis in ((own, tie.number, tie.axis), (other, tie.of, tie.along)):
-            found = places[number, axis]
+        for extent, place in zip(given, tie.places, strict=True):
+            found = places[place]
             if isinstance(extent, int):
                 sizes.append(n.of(extent))
             elif found is not None:
                 sizes.append(n.w.add("Gather", n.w.add("Shape", found[0]), n.of(found[1])))
-        if len(sizes) == 2:
-            yield tie, tie.met(n, *sizes)
+        if len(sizes) == len(given):
+            yield tie, tie.met(n, sizes)
 
 
 def _asserted(
-    node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[Extents], ties: Iterable[Tie]
+    node: onnx.NodeProto, facts: ModelFacts, extents: Sequence[Extents], ties: Iterable[Demand]
 ) -> list[onnx.NodeProto]:
     """`node`, preceded by assertions of those `ties` that are not known to hold."""
     w, made = NodeWriter(node, facts, f"{node.name}/demand"), copy(node)

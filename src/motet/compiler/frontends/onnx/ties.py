@@ -1,4 +1,4 @@
-"""What ONNX's operators demand of the extents of their inputs, as ties between two axes of one node."""
+"""What ONNX's operators demand of the extents of their inputs, as ties between two axes of one node, or of one axis."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OF_CHANNELS_SINCE = 21  # the operator set since which GroupNormalization has a
 @dataclass(frozen=True)
 class Tie:
     """Axis `axis` of input `number` has `times` the extent of axis `along` of input `of`, or one element for every
-    `block` of its elements. It may also be 1 if it `stretches`; with `either`, the other one may be, too. Other ties
-    are that it is `at_most` the other one, and those of one extent: it is `value`, or a multiple of `divisor`."""
+    `block` of its elements. It may also be 1 if it `stretches`; with `either`, the other one may be, too. Or it is
+    `at_most` the other one."""
 
     number: int
     axis: int
@@ -33,23 +33,14 @@ class Tie:
     block: int = 1
     times: int = 1
     at_most: bool = False
-    value: int | None = None
-    divisor: int = 0
 
     @property
-    def single(self) -> bool:
-        """Whether only one extent matters."""
-        return self.value is not None or self.divisor > 0
-
-    @property
-    def equal(self) -> bool:
-        """Whether extents that are equal fit."""
-        return not self.single and self.block == self.times == 1
+    def places(self) -> Sequence[tuple[int, int]]:
+        """The inputs and axes whose extents matter."""
+        return (self.number, self.axis), (self.of, self.along)
 
     def __str__(self) -> str:
         own, other = f"axis {self.axis} of input {self.number}", f"axis {self.along} of input {self.of}"
-        if self.single:
-            return f"{own} must be {'a multiple of ' if self.divisor else ''}{self.divisor or self.value}"
         if self.block > 1:
             return f"{own} must be the number of blocks of {self.block} along {other}"
         if self.times > 1:
@@ -60,31 +51,23 @@ class Tie:
             return f"{own} and {other} must be equal, or one of them 1"
         return f"{own} must be 1, or equal to {other}" if self.stretches else f"{own} and {other} must be equal"
 
-    def fits(self, own: int, other: int) -> bool:
-        if self.divisor:
-            return own % self.divisor == 0
-        if self.value is not None:
-            return own == self.value
+    def fits(self, extents: Sequence[int]) -> bool:
+        own, other = extents
         if self.at_most:
             return own <= other
         one = (own == 1 and (self.stretches or self.either)) or (other == 1 and self.either)
         return one or own == -(-other * self.times // self.block)
 
-    def holds(self, own: int | str | None, other: int | str | None) -> bool:
-        """Whether extents, as far as they are known when compiling, fit in every call."""
-        if isinstance(own, int) and (self.single or isinstance(other, int)):
-            return self.fits(own, own if self.single else int(other or 0))
-        if own is not None and own == other and self.equal:
+    def holds(self, extents: Sequence[int | str | None]) -> bool:
+        """Whether extents that are not all known when compiling fit in every call."""
+        own, other = extents
+        if own is not None and own == other and self.block == self.times == 1:
             return True
         return (own == 1 and (self.stretches or self.either)) or (other == 1 and self.either)
 
-    def met(self, n: Numbers, own: str, other: str) -> str:
-        """The condition that extents which are values of the graph fit; `other` is not read by a tie of one extent."""
-        w = n.w
-        if self.divisor:
-            return w.add("Equal", w.add("Mod", own, n.of(self.divisor)), n.of(0))
-        if self.value is not None:
-            return w.add("Equal", own, n.of(self.value))
+    def met(self, n: Numbers, sizes: Sequence[str]) -> str:
+        """The condition that extents which are values of the graph fit."""
+        w, (own, other) = n.w, sizes
         if self.at_most:
             return n.less(own, n.add(other, n.of(1)))
         wanted = n.mul(other, n.of(self.times)) if self.times > 1 else other
@@ -97,8 +80,38 @@ class Tie:
         return met
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """Axis `axis` of input `number` has the extent `count`, or a multiple of it."""
+
+    number: int
+    axis: int
+    count: int
+    multiple: bool = False
+
+    @property
+    def places(self) -> Sequence[tuple[int, int]]:
+        return ((self.number, self.axis),)
+
+    def __str__(self) -> str:
+        wanted = f"a multiple of {self.count}" if self.multiple else str(self.count)
+        return f"axis {self.axis} of input {self.number} must be {wanted}"
+
+    def fits(self, extents: Sequence[int]) -> bool:
+        return extents[0] % self.count == 0 if self.multiple else extents[0] == self.count
+
+    def holds(self, extents: Sequence[int | str | None]) -> bool:
+        return False
+
+    def met(self, n: Numbers, sizes: Sequence[str]) -> str:
+        if self.multiple:
+            return n.w.add("Equal", n.w.add("Mod", sizes[0], n.of(self.count)), n.of(0))
+        return n.w.add("Equal", sizes[0], n.of(self.count))
+
+
+Demand = Tie | Fixed
 Extents = Sequence["int | str | None"]
-Demands = Callable[["onnx.NodeProto", Sequence[Extents]], Iterable[Tie]]
+Demands = Callable[["onnx.NodeProto", Sequence[Extents]], Iterable[Demand]]
 
 
 def _present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
@@ -111,22 +124,22 @@ def _of_channels(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[T
         yield from (Tie(number, 0, 0, 1) for number in _present(node, range(1, 5)) if len(extents[number]) == 1)
 
 
-def _in_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _in_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     """Groups of as many channels each; a scale and an offset for each channel."""
     yield from _of_channels(node, extents)
     yield from _whole_groups(node, extents)
 
 
-def _of_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _of_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     """Groups of as many channels each; a scale and an offset for each group."""
     groups = attribute(node, "num_groups", 1)
-    yield from (Tie(number, 0, number, 0, value=groups) for number in (1, 2) if len(extents[number]) == 1)
+    yield from (Fixed(number, 0, groups) for number in (1, 2) if len(extents[number]) == 1)
     yield from _whole_groups(node, extents)
 
 
-def _whole_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _whole_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     if len(extents[0]) > 1 and (groups := attribute(node, "num_groups", 1)) > 0:
-        yield Tie(0, 1, 0, 1, divisor=groups)
+        yield Fixed(0, 1, groups, multiple=True)
 
 
 def _trailing(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
@@ -159,12 +172,12 @@ def _integer_product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterat
                 yield Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
 
 
-def _integer_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _integer_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     """A zero point of the image, and one of all filters or one for each of them."""
     yield from _for_filters(node, extents, ((3, 1),), (2,))
 
 
-def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     """Scales and zero points of image and result, those of all filters or one for each of them, and its biases."""
     yield from _for_filters(node, extents, ((4, 3), (5, 3)), (1, 2, 6, 7))
     yield from (Tie(number, 0, 3, 0) for number in _present(node, [8]) if len(extents[number]) == 1)
@@ -172,13 +185,13 @@ def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> 
 
 def _for_filters(
     node: onnx.NodeProto, extents: Sequence[Extents], per_filter: Iterable[tuple[int, int]], single: Iterable[int]
-) -> Iterator[Tie]:
+) -> Iterator[Demand]:
     """Numbers for each filter, pairs of their input and that of the filters, and numbers for a tensor."""
     for number, filters in per_filter:
         if len(node.input) > number and node.input[number] and len(extents[number]) == 1:
             yield Tie(number, 0, filters, 0, stretches=True)
     for number in _present(node, single):
-        yield from (Tie(number, axis, number, axis, value=1) for axis in range(len(extents[number])))
+        yield from (Fixed(number, axis, 1) for axis in range(len(extents[number])))
 
 
 def _multiplied(extents: Sequence[Extents], left: int, right: int) -> Iterator[Tie]:
@@ -419,7 +432,7 @@ def demands_of(node: onnx.NodeProto, version: int) -> Demands | None:
     return _of_groups if old else _ALWAYS.get(node.op_type)
 
 
-def all_ties(node: onnx.NodeProto, version: int, extents: Sequence[Extents]) -> Iterator[Tie]:
+def all_ties(node: onnx.NodeProto, version: int, extents: Sequence[Extents]) -> Iterator[Demand]:
     """All that a node demands whose operator will not be lowered."""
     rules = [demands_of(node, version), _LOWERED.get(node.op_type) if node.domain in ("", "ai.onnx") else None]
     for rule in rules:
