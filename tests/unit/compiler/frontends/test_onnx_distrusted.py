@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from motet.compiler.frontends.onnx.loading import load_onnx
+from motet.compiler.ir.program import Program
 from motet.errors import CompileError
 
 
@@ -78,3 +79,33 @@ def test_values_of_too_many_bytes_are_refused(kind: int, bits: int, count: int) 
     with pytest.raises(CompileError) as caught:
         load_onnx(data, "doubled.onnx")
     assert str(caught.value) == f"doubled.onnx: {message}"
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("op", "indices"), [
+    ("Gather", [0, -3]), ("GatherElements", [[0, 1, 0], [0, 0, 2]]), ("GatherND", [[0, 1], [-3, 0]]),
+    ("ScatterElements", [[0, 1, 0], [0, 0, 2]]), ("ScatterND", [[0, 1], [1, 3]]),
+])  # fmt: skip
+def test_constant_indices_outside_of_an_axis_are_named(op: str, indices: list[Any], *, known: bool) -> None:
+    def load(indices: np.ndarray, *, inside: bool = False) -> Program:
+        updates = [len(indices)] if op == "ScatterND" else [*indices.shape]
+        x, u = helper.make_tensor_value_info("x", F, [2, 3]), helper.make_tensor_value_info("u", F, updates)
+        constants = [numpy_helper.from_array(indices, "i")]
+        constants += [numpy_helper.from_array(np.ones((2, 3), np.float32), "x")] if known else []
+        nodes = [helper.make_node(op, ["x", "i", "u"][: 3 if "Scatter" in op else 2], ["y"], "node")]
+        inputs, results = [u] if known else [x, u], [helper.make_tensor_value_info("y", F, None)]
+        if inside:
+            branch = helper.make_graph(nodes, "branch", [], results)
+            nodes = [helper.make_node("If", ["flag"], ["z"], then_branch=branch, else_branch=branch)]
+            inputs, results = [*inputs, helper.make_tensor_value_info("flag", TensorProto.BOOL, [])], [
+                helper.make_tensor_value_info("z", F, None)]  # fmt: skip
+        graph = helper.make_graph(nodes, "g", inputs, results, constants)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        return load_onnx(made.SerializeToString(), "m.onnx")
+
+    wrong = np.array(indices)
+    with pytest.raises(CompileError, match=rf"node 'node': operator {op}: index .* is outside of axis [01] of extent"):
+        load(wrong)
+    assert load(np.clip(wrong, -2, 1)).module
+    if not known:
+        assert load(wrong, inside=True).module  # of a branch that no call may take

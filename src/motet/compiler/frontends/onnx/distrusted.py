@@ -11,7 +11,7 @@ from motet.artifact.validation import MAXIMUM_BYTES
 from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.simplify import static_shapes
+from motet.compiler.frontends.onnx.simplify import attribute, static_shapes
 from motet.compiler.frontends.onnx.well_formed import elements, label, mixed, of_two_types
 from motet.compiler.frontends.onnx.writing import element_types
 
@@ -96,6 +96,38 @@ def refuse_types(model: OnnxModel) -> None:
     each_body(model, refuse_types)
 
 
+def refuse_outside(model: OnnxModel) -> None:
+    """Raises CompileError for the first constant index outside of its axis: folding it ends the process. A body may
+    never run: there only for nodes of constants."""
+    shapes = static_shapes(model)
+    for node in model.proto.graph.node:
+        if node.op_type not in _INDEXED or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
+            continue
+        shape, given = shapes.get(node.input[0]), model.constants.get(node.input[1])
+        if shape is None or given is None or (model.inner and node.input[0] not in model.constants):
+            continue
+        axes = _addressed(node, given, len(shape))
+        extents = np.array([shape[axis] for axis in axes])
+        wrong = np.argwhere((given < -extents) | (given >= extents)) if axes else np.empty((0, 0), np.int64)
+        if len(wrong):
+            place = tuple(wrong[0])
+            number = place[-1] if len(axes) > 1 else 0
+            raise model.error(
+                f"{label(node)}: operator {node.op_type}: index {given[place]} at {[int(each) for each in place]} is "
+                f"outside of axis {axes[number]} of extent {extents[number]}"
+            )
+    each_body(model, refuse_outside)
+
+
+def _addressed(node: onnx.NodeProto, indices: np.ndarray, rank: int) -> list[int]:
+    """The axes that an index addresses, one number each."""
+    if node.op_type in ("GatherND", "ScatterND"):
+        first = attribute(node, "batch_dims", 0)
+        return [*range(first, first + indices.shape[-1])] if indices.ndim and first + indices.shape[-1] <= rank else []
+    axis = attribute(node, "axis", 0)
+    return [axis % rank] if rank and -rank <= axis < rank else []
+
+
 def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
     """Whether the condition of a Compress is constant."""
     return node.op_type == "Compress" and node.input[1] in model.constants
@@ -127,6 +159,7 @@ _OF_FIRST_TYPE = (
     "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat", "Div", "Max", "Min", "Mul", "PRelu", "Where",
 )  # fmt: skip
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_INDEXED = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND")
 OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {
     "ImageDecoder": "images are decoded before a call; give it the pixels",
