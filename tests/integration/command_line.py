@@ -5,8 +5,9 @@
     the process's number     ←          the fork runs the command line and exits as Python does
     its exit status          ←
 
-Half of the time of a short command is the start of Python and its imports. Where a fork would differ from a new process
-— other variables for the interpreter or the loader, no `fork` — a new one is started.
+Half of the time of a short command is the start of Python and its imports, and so it is with the process that keeps the
+compiler for a command (`fork_server`): that is a fork, too, made before the command has any threads. Where a fork would
+differ from a new process — other variables for the interpreter or the loader, no `fork` — a new one is started.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _READ_AT_THE_START = ("PYTHON", "LD_", "MALLOC_", "OPENBLAS_", "OMP_")  # prefixes of variables
 _PROGRAM = Path(__file__).resolve().parents[2] / "src" / "motet" / "__main__.py"  # what Python calls `-m motet`
 _LONGEST = 1 << 17  # bytes of a request
 # Modules that most commands import when they run.
 _EXPECTED = ("compiler.service", "runtime.binding", "runtime.session", "runtime.drivers.host.driver",
-             "tools.opening", "tools.plans", "tools.progress", "tools.show", "tools.slow_kernels", "tools.verifying")
+             "runtime.drivers.null", "tools.opening", "tools.plans", "tools.progress", "tools.run_ranks",
+             "tools.show", "tools.slow_kernels", "tools.specs", "tools.verifying")
 
 
 def run(
@@ -138,18 +140,92 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.update(request["environment"])
     sys.path[0] = request["folder"]
     sys.argv[:] = [str(_PROGRAM), *request["arguments"]]
+    if request["arguments"][:1] != ["compile"]:  # which has a worker without a keeper
+        from motet.compiler.process import fork_server
+
+        fork_server.subprocess = _Keepers()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class _Keepers:
+    """`subprocess` to the module whose only process is the keeper of a command's compiler: the first one is a fork."""
+
+    DEVNULL = subprocess.DEVNULL
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._ours.close()
+            _keep(theirs)
+        theirs.close()
+
+    def Popen(  # noqa: N802
+        self, command: list[str], *, pass_fds: list[int], env: dict[str, str], stdin: int, stdout: int, stderr: int
+    ) -> subprocess.Popen[bytes] | _Forked:
+        pid, self._pid = self._pid, 0
+        request = json.dumps({"environment": env, "path": sys.path}).encode()
+        if not pid or len(request) >= _LONGEST or _read_at_the_start(env) != _read_at_the_start(os.environ):
+            return subprocess.Popen(
+                command, pass_fds=pass_fds, env=env, stdin=stdin, stdout=stdout, stderr=stderr
+            )
+        socket.send_fds(self._ours, [request], pass_fds)
+        return _Forked(pid)
+
+
+class _Forked:
+    """What the module uses of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._ended = False
+
+    def poll(self) -> int | None:
+        self._ended = self._ended or os.waitpid(self.pid, os.WNOHANG)[0] != 0
+        return 0 if self._ended else None
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> None:
+        if not self._ended:
+            os.waitpid(self.pid, 0)
+            self._ended = True
+
+
+def _keep(requests: socket.socket) -> NoReturn:
+    """Become a keeper when the command asks for it; end with the command otherwise."""
+    from motet.compiler.lifetime import end_with
+    from motet.compiler.process import fork_server
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as the keeper does
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):  # the files of the command are read when it has ended
+        os.dup2(null, number)
+    message, handles, _, _ = socket.recv_fds(requests, _LONGEST, 1)
+    if not message:
+        os._exit(0)
+    request = json.loads(message)
+    requests.close()
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.path[:] = request["path"]
+    sys.argv[:] = [str(fork_server.__file__), str(handles[0])]
+    end_with(lambda: fork_server.main(handles[0]))
 
 
 def _main(connection: int) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before numpy is imported
     from motet.compiler.process.prefork import load_compiler
-    from motet.compiler.process.warm_up import rehearse
+    from motet.compiler.process.warm_up import rehearse, rehearse_onnx
     from motet.errors import MotetError
     from motet.tools.app import make_app
     from motet.tools.main import main
 
     load_compiler()
     rehearse()
+    with contextlib.suppress(ImportError):
+        rehearse_onnx()
     for name in _EXPECTED:
         importlib.import_module(f"motet.{name}")
     with contextlib.suppress(MotetError, SystemExit), contextlib.redirect_stderr(io.StringIO()):
