@@ -13,6 +13,7 @@ import pytest
 from examples import models
 from tests.integration.placed import build_placed, expected, random_program
 from tests.prepared import load_source
+from tests.seeds import examples
 
 import motet
 from motet.compiler.verify.oracle import run_oracle
@@ -91,7 +92,7 @@ def run_random(seeds: range, session_devices: dict[str, str]) -> None:
 
 
 def test_random_programs_over_three_kinds_of_devices_agree_with_the_oracle() -> None:
-    run_random(range(200, 212), {"c": DEVICE})
+    run_random(range(200, 200 + examples(12)), {"c": DEVICE})
 
 
 @pytest.mark.slow

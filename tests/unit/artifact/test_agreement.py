@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.fuzz.manifests import CASES, Forger, Tree, compiled, mutate, run
+from tests.seeds import examples
 
 import motet
 from motet.errors import ArtifactError
@@ -130,9 +131,10 @@ def test_the_same_manifest_written_otherwise_is_accepted(forgers: dict[str, Forg
 @pytest.mark.parametrize("sealed", [False, True])
 def test_changed_manifests_are_refused_or_run_as_before(forgers: dict[str, Forger], sealed: bool):
     """With a seal that fits, another program may run; nothing reads or writes outside."""
+    count = examples(64)
     for case, forger in forgers.items():
-        counts = run(64, 20260, forger.forged(forger.manifest, sealed=False), case, sealed)
-        assert counts.total == 64
+        counts = run(count, 20260, forger.forged(forger.manifest, sealed=False), case, sealed)
+        assert counts.total == count
         assert counts.stopped == [] and counts.faults == 0, [*counts.stopped, *counts.lines]
         assert sealed or counts.other == 0, counts.lines
 

@@ -35,7 +35,7 @@ def test_different_extents_are_not_taken_for_equal(left: Expr, right: Expr) -> N
 
 def test_random_extents_of_one_symbol_are_decided() -> None:
     chance, equal = random.Random(0), 0
-    for _ in range(examples(6000)):
+    for _ in range(examples(6000, 6)):
         left, right = drawn(chance, chance.randint(0, 3)), drawn(chance, chance.randint(0, 3))
         values = [(evaluate(left, {"n": n}), evaluate(right, {"n": n})) for n in range(1, 400)]
         assert always_equal(left, right) == all(one == other for one, other in values), (left, right)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from msgspec import structs
+from tests.seeds import examples
 from tests.unit.compiler.scheduling.random_programs import (
     RandomProgram,
     load_code,
@@ -61,7 +62,7 @@ def verify(seeds: range, code: NativeCode) -> None:
 
 
 def test_random_programs_give_serial_results_in_every_order_allowed(code: NativeCode) -> None:
-    verify(range(300), code)
+    verify(range(examples(300)), code)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from msgspec import structs
+from tests.seeds import examples
 from tests.unit.compiler.scheduling.brute_force import BruteForce, allowed
 from tests.unit.compiler.scheduling.random_programs import RandomProgram
 
@@ -115,7 +116,7 @@ def verify(seeds: range) -> tuple[Counter[str], Counter[str]]:
 
 
 def test_every_change_that_makes_a_schedule_wrong_is_found() -> None:
-    wrong, spared = verify(range(150))
+    wrong, spared = verify(range(examples(150)))
     assert all(wrong[mutation.__name__] > 20 for mutation in MUTATIONS), wrong
     # What is refused and does no harm in any order is the exception.
     assert sum(spared.values()) < sum(wrong.values()) / 10, (wrong, spared)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 
 from motet.artifact.device_flags import (
     DeviceFlag,
@@ -106,6 +107,7 @@ _alternative = st.one_of(
 )
 
 
+@settings(max_examples=examples(100))
 @given(st.builds(DeviceFlag, st.just("") | _name, st.lists(_alternative, min_size=1, max_size=4).map(tuple)))
 def test_what_is_printed_is_read_back(flag: DeviceFlag) -> None:
     assert parse_device_flags([str(flag)]) == (flag,)

@@ -29,7 +29,7 @@ def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypat
     monkeypatch.setattr(concurrency, "SMALL", 0)  # as if these programs were large: their memory then has a price
     code, threads = load_code(), HostThreads(4)
     seen: dict[str, int] = {}
-    for seed in range(examples(120)):
+    for seed in range(examples(120, 6)):
         program = RandomProgram(seed)
         options = ArrangeOptions(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0])
         for name, schedule in candidates_of(program.recorded, options).items():
@@ -48,7 +48,7 @@ def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypat
 
 
 def test_a_serial_candidate_leaves_nothing_free() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         for name, schedule in candidates_of(RandomProgram(seed).recorded, ArrangeOptions(streams=4)).items():
             if name.startswith("serial"):
                 chain = [list(range(number - 1, number)) if number else [] for number in range(len(schedule.commands))]
@@ -57,7 +57,7 @@ def test_a_serial_candidate_leaves_nothing_free() -> None:
 
 
 def test_memory_that_the_user_limits_is_not_traded() -> None:
-    for seed in range(40):
+    for seed in range(examples(40)):
         recorded = RandomProgram(seed).recorded
         serial = arrange(recorded, {}, 0, ArrangeOptions()).serial
         assert serial is not None

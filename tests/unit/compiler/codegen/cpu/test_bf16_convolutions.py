@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build
 from tests.unit.compiler.codegen.cpu.test_convolution import conv_kernel, reference
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, SAME, Geometry, random
@@ -50,7 +51,7 @@ def test_images_and_results_of_every_order(
 
 @each_target
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_any_geometry_for_any_partition(target: CpuTarget, data: st.DataObject) -> None:
     def pair(low: int, high: int) -> tuple[int, int]:
         return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))

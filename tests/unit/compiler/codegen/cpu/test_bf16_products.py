@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from tests.prepared import load_mlir
+from tests.seeds import examples
 from tests.unit.compiler.building import build, kinds
 
 from motet.compiler import pipeline
@@ -159,7 +160,7 @@ def test_products_of_odd_shapes_round_like_sums_in_f32(case: Case, target: CpuTa
 def test_random_shapes_orders_and_dynamic_extents_agree_with_double_precision(target: CpuTarget) -> None:
     seed = int(np.random.default_rng().integers(1 << 30))
     generator = np.random.default_rng(seed)
-    for _ in range(4):
+    for _ in range(examples(4)):
         m, n, k = (int(generator.choice([1, 3, 15, 16, 17, 31, 32, 33, 47, 64, 65, 97, 129])) for _ in range(3))
         dynamic = str(generator.choice(["", "m", "mn", "mnk"]))
         case = Case(

@@ -42,7 +42,7 @@ def check(image, count, geometry, target: CpuTarget, split=1, dtype="f32", seed=
 
 
 @given(st.data())
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80, 6), deadline=None)
 def test_any_geometry_for_any_caches_and_partition(data):
     def pair(low, high):
         return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.seeds import examples
 from tests.unit.compiler.codegen.cpu.harness import build, native_target
 from tests.unit.compiler.codegen.cpu.kernels import at, op, stage, value
 from tests.unit.compiler.codegen.cpu.test_convolution import conv_kernel, reference
@@ -63,7 +64,7 @@ def check(image, count, geometry, target, split=1, last=(False, False), **option
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_any_geometry_over_one_two_and_three_axes(data):
     spatial = data.draw(st.integers(1, 3))
 

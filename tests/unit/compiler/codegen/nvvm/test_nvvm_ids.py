@@ -58,7 +58,7 @@ def expected(grid: Triple, block: Triple) -> Array:
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(8, 4), deadline=None)
 @given(grid=sizes, block=st.tuples(st.integers(1, 40), st.integers(1, 2), st.integers(1, 2)), barrier=st.booleans())
 def test_every_thread_knows_who_it_is(grid: Triple, block: Triple, barrier: bool) -> None:
     text, wanted = text_of(grid, block, barrier), expected(grid, block)

@@ -18,7 +18,7 @@ def _is_raised(text: str) -> bool:
     return "scf." not in str(load_mlir(text, "test.mlir").module)
 
 
-@settings(max_examples=examples(150))
+@settings(max_examples=examples(150, 6))
 @given(nest=loop_nests(), seed=st.integers(0, 100))
 def test_nests_compute_what_their_loops_say(nest: Loops, seed: int) -> None:
     generator = np.random.default_rng(seed)
