@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.conftest import Run
+from tests.integration.conftest import Run, run_motet
 from tests.unit.compiler.codegen.triton.texts import product
 
 from motet.artifact.candidates import INDEX, read_index
@@ -19,12 +21,13 @@ from motet.artifact.tunings import Tuning, Tunings, read_tunings
 pytestmark = pytest.mark.usefixtures("all_levels")
 
 DEVICE = "cuda{arch=sm_80}"
+PROGRAM = product(96, 72, 40, "f16", "f32")
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
     path = tmp_path / "product.mlir"
-    path.write_text(product(96, 72, 40, "f16", "f32"))
+    path.write_text(PROGRAM)
     return path
 
 
@@ -35,9 +38,19 @@ def compile_with(motet: Run, program: Path, output: str, *options: str) -> Artif
     return Artifact.open(program.parent / output)
 
 
-def test_candidates_are_kept_and_tunings_choose_among_them(motet: Run, program: Path) -> None:
-    plain = compile_with(motet, program, "plain.motet")
-    several = compile_with(motet, program, "several.motet", "tune=candidates")
+@pytest.fixture(scope="module")
+def made(all_levels: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with artifacts of the program: one without candidates, one with them."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "product.mlir").write_text(PROGRAM)
+    run = functools.partial(run_motet, folder=folder)
+    compile_with(run, folder / "product.mlir", "plain.motet")
+    compile_with(run, folder / "product.mlir", "several.motet", "tune=candidates")
+    return folder
+
+
+def test_candidates_are_kept_and_tunings_choose_among_them(motet: Run, made: Path, tmp_path: Path) -> None:
+    plain, several = (Artifact.open(made / name) for name in ("plain.motet", "several.motet"))
     assert INDEX not in plain.manifest.members
     (kernel,) = read_index(several)
     labels = [candidate.label for candidate in kernel.candidates]
@@ -47,8 +60,8 @@ def test_candidates_are_kept_and_tunings_choose_among_them(motet: Run, program: 
         assert bytes(plain.member(name)) == bytes(several.member(name))
     wanted = kernel.candidates[-1]
     measured = Tuning(kernel.key, f"{kernel.family}:{kernel.target}", "a GPU", wanted.label)
-    Tunings((measured,)).write(program.parent / "tunings.json")
-    tuned = compile_with(motet, program, "tuned.motet", "tuning=tunings.json")
+    Tunings((measured,)).write(tmp_path / "tunings.json")
+    tuned = compile_with(motet, made / "product.mlir", str(tmp_path / "tuned.motet"), "tuning=tunings.json")
     source = next(name for name in wanted.members if name.endswith(".py"))
     own = next(name for name in kernel.candidates[0].members if name.endswith(".py"))
     assert bytes(tuned.member(own)) == bytes(several.member(source)) != bytes(plain.member(own))
@@ -75,9 +88,9 @@ def test_equal_kernels_of_other_programs_have_equal_names(motet: Run, program: P
     assert one.key == other.key != third.key
 
 
-def test_mistakes_are_one_error_each(motet: Run, fails: Callable[..., str], program: Path) -> None:
-    compile_with(motet, program, "plain.motet")
-    compile_with(motet, program, "several.motet", "tune=candidates")
+def test_mistakes_are_one_error_each(fails: Callable[..., str], program: Path, made: Path) -> None:
+    for name in ("plain.motet", "several.motet"):
+        shutil.copy(made / name, program.parent)
     assert "what is to become of the measurements? expected -o FILE" in fails("tune", "several.motet")
     assert "it has one form of each kernel" in fails("tune", "plain.motet", "-o", "t.json")
     assert "device cuda:0" in fails("tune", "several.motet", "-o", "t.json", "--device", "cuda:0")
