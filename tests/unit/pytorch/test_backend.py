@@ -137,14 +137,15 @@ def test_parameters_of_many_layers(compiled: list[Any]) -> None:
 
 @torch.no_grad()
 def test_parameters_that_change_again_and_again_are_read_in_every_call(
-    model: Any, compiled: list[Any], caplog: pytest.LogCaptureFixture
+    compiled: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    model = torch.nn.Linear(8, 5)
     fast = torch.compile(model, backend="motet")
-    x = torch.randn(2, 3, 7, 7)
+    x = torch.randn(2, 8)
     with caplog.at_level(logging.WARNING, "motet"):
         for _ in range(8):
-            torch.testing.assert_close(fast(x)["logits"], model(x)["logits"])
-            model.linear.weight.mul_(1.5)
+            torch.testing.assert_close(fast(x), model(x))
+            model.weight.mul_(1.5)
     assert len(compiled) == 5
     assert "read in every call" in caplog.text
 
