@@ -9,7 +9,7 @@ from motet.compiler.codegen.triton.compile import ocloc
 from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD
 
-_SAMPLE = ("product-residual", "attention-one-query", "attention-few-queries", "softmax-1000", "scan")
+_SAMPLE = ("product-residual", "attention-one-query", "softmax-1000", "scan")
 _LITTLE = 80  # registers that a launch may spill, in its best form
 
 

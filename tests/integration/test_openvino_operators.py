@@ -18,7 +18,7 @@ openvino: Any = pytest.importorskip("openvino", reason="needs OpenVINO: make fra
 from tests.integration import openvino_forms  # noqa: E402
 from tests.integration.openvino_forms import OpenvinoForm  # noqa: E402
 
-_QUICK = 23  # of as many forms the quick test takes one
+_QUICK = 46  # of as many forms the quick test takes one
 GROUPS = {group.__name__: group for group in openvino_forms.GROUPS}
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 
