@@ -32,6 +32,7 @@ from motet.errors import CompileError, WorkerCrash
 QUICK = (0, 1, 2, 5, 8, 11, 14, 19, 13)
 PROGRAMS = 200
 OTHERS = 8  # programs of another kind at once
+HALVES = [0, pytest.param(1, marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,11 @@ def test_many_random_programs_are_right_or_refused(child: Child, part: int) -> N
     tried(child, range(start, start + BATCH))
 
 
-def test_random_programs_of_other_kinds_are_right_or_refused(child: Child) -> None:
-    for kind in kinds():
-        tried(child, range(OTHERS * (4 if kind == "hostile" else 1)), kind)
+@pytest.mark.every  # each kind has faults of its own
+@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("kind", kinds())
+def test_random_programs_of_other_kinds_are_right_or_refused(child: Child, kind: str, half: int) -> None:
+    tried(child, range(half, OTHERS * (4 if kind == "hostile" else 1), len(HALVES)), kind)
 
 
 @pytest.mark.slow
