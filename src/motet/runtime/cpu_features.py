@@ -16,7 +16,7 @@ from motet.errors import OptionError
 MAX_CPU = "MOTET_MAX_CPU"  # environment variable
 
 # Linux's names that differ from LLVM's by more than the underscore.
-_X86 = {
+X86_NAMES = {
     "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "bmi1": "bmi", "abm": "lzcnt",
     "pclmulqdq": "pclmul",
     "sha_ni": "sha", "lahf_lm": "sahf", "rdrand": "rdrnd", "hle": "hle", "fsgsbase": "fsgsbase",
@@ -103,7 +103,7 @@ def parse(cpuinfo: str, architecture: str) -> frozenset[str]:
         found = [frozenset(_ARM.get(word, word) for word in line.split()) for line in lines]
     else:
         lines = re.findall(r"^flags\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
-        found = [frozenset(_X86.get(word, word.replace("_", "")) for word in line.split()) for line in lines]
+        found = [frozenset(X86_NAMES.get(word, word.replace("_", "")) for word in line.split()) for line in lines]
     return frozenset.intersection(*found) if found else frozenset()
 
 

@@ -102,10 +102,15 @@ def _read(path: Path) -> str:
 # -- the pool --------------------------------------------------------------------------------------
 
 
+def support_object(machine: str) -> Path:
+    """The file with the native support code of a machine."""
+    return Path(__file__).parent / f"support-{machine}.o"
+
+
 @functools.cache
 def support_code() -> NativeCode:
     """The native support code of this machine. Raises: motet.errors.DeviceError if there is none."""
-    path = Path(__file__).parent / f"support-{host_machine()}.o"
+    path = support_object(host_machine())
     if not path.is_file():
         raise DeviceError(
             f"device host: no native support code for {host_machine()}; expected the file {path}"
