@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_INDEX_URL),UV_INDEX_URL='$(PIP_INDEX_URL)') \
 	$(if $(PIP_EXTRA_INDEX_URL),UV_EXTRA_INDEX_URL='$(PIP_EXTRA_INDEX_URL)') $(BIN)/uv pip install --quiet --python
 
-.PHONY: run test test-changed test-all test-frameworks bench bench-check bench-corpus conformance frameworks cpu-torch intel lint docs clean environment firmware
+.PHONY: run test test-changed test-all test-frameworks c-library bench bench-check bench-corpus conformance frameworks cpu-torch intel lint docs clean environment firmware
 .DEFAULT_GOAL := run
 
 environment: $(STAMP)
@@ -174,6 +174,11 @@ $(DOCS): pyproject.toml | $(STAMP)
 
 docs: $(DOCS)
 	$(BIN)/python -m checks.site build/site
+
+# The library for programs in C, and the example that runs an artifact with it: build/c/run build/resnet18.motet.
+c-library: $(STAMP) | build
+	$(BIN)/motet c-library -o build/c
+	cc -O2 -Wall -Wextra examples/c/run.c -Ibuild/c -Lbuild/c -lmotet -Wl,-rpath,'$$ORIGIN' -o build/c/run
 
 # Rebuilds what runs on the emulated accelerator and on microcontrollers and is part of the package; needs compilers for
 # RISC-V and Cortex-M (see there).

@@ -24,8 +24,8 @@ from checks.modules import render_page
 from checks.structure import read_modules
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "opt", "lab",
-            "doctor", "new-device", "completion")  # fmt: skip
+COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "c-library",
+            "opt", "lab", "doctor", "new-device", "completion")  # fmt: skip
 API = {
     "motet": "compile and load", "motet.runtime.session": "sessions", "motet.runtime.function": "functions",
     "motet.artifact.reader": "artifacts", "motet.errors": "errors", "motet.builder": "programs in Python",
@@ -35,7 +35,7 @@ API = {
 # The navigation: guides by who reads them, then how Motet works, then notes.
 GUIDES: dict[str, tuple[str, ...]] = {
     "Models": ("onnx", "pytorch", "jax", "huggingface", "llm", "openvino_models", "loops", "placement"),
-    "In other programs": ("onnxruntime", "openvino", "serving", "concurrency", "hosts"),
+    "In other programs": ("c_api", "onnxruntime", "openvino", "serving", "concurrency", "hosts"),
     "Devices": ("cuda", "opencl", "intel", "accelerator", "embedded"),
     "Performance": ("lab", "schedules", "benchmarks"),
     "Device makers": ("devices", "codegen", "walks"),

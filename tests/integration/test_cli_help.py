@@ -13,8 +13,8 @@ import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SOURCES = Path(__file__).resolve().parents[2] / "src"
-COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "opt", "doctor",
-            "new-device", "completion", "lab")
+COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "c-library", "opt",
+            "doctor", "new-device", "completion", "lab")
 
 
 def test_help_lists_every_command(motet: Run) -> None:

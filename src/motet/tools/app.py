@@ -15,6 +15,7 @@ from motet.errors import MotetError
 from motet.tools import (
     arguments,
     bench,
+    c_library,
     compile,
     completion,
     devices,
@@ -94,7 +95,8 @@ def make_app(only: str | None = None) -> typer.Typer:
         "bench": (bench.bench_function, bench.HELP), "devices": (devices.show_devices, devices.HELP),
         "inspect": (inspect.inspect_artifact, inspect.HELP), "generate": (generate.generate_text, generate.HELP),
         "serve": (serve.serve_models, serve.HELP), "tune": (tune.tune_artifact, tune.HELP),
-        "export": (export.export_function, export.HELP), "opt": (opt.run_passes, opt.HELP),
+        "export": (export.export_function, export.HELP), "c-library": (c_library.write_library, c_library.HELP),
+        "opt": (opt.run_passes, opt.HELP),
         "doctor": (_doctor, doctor.HELP), "new-device": (new_device.write_package, new_device.HELP),
         "completion": (completion.print_script, completion.HELP),
     }

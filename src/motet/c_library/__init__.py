@@ -1,0 +1,1 @@
+"""The library for programs in C, and how it is built: see docs/c_api.md."""
