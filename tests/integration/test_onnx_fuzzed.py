@@ -147,7 +147,8 @@ def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(n
 
 @pytest.mark.parametrize(("equation", "shapes"), [
     ("abc,dce->bdce", ([0, 15, 19], [7, 19, "e"])), ("abc,dce->bdce", (["a", 15, 0], [7, "c", 5])),
-    ("ij,jk->ik", (["n", 0], [0, "m"])), ("ab->b", ([0, "b"],)), ("ab->ba", (["a", 0],)), ("ab,bc", ([0, "b"], ["b", 1])),
+    ("ij,jk->ik", (["n", 0], [0, "m"])), ("ab->b", ([0, "b"],)), ("ab->ba", (["a", 0],)),
+    ("ab,bc", ([0, "b"], ["b", 1])),
 ])  # fmt: skip
 def test_einsum_without_elements_is_zeros_of_the_extents_of_its_letters(
     equation: str, shapes: Sequence[Sequence[int | str]]
