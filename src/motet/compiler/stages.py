@@ -14,7 +14,7 @@ from motet.compiler.build.partitioning import partition_for
 from motet.compiler.build.variant import Output, VariantOptions, build_variant, kernel_text
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.ir._mlir import ir, register_stablehlo
+from motet.compiler.ir._mlir import ir, new_context, register_stablehlo
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
@@ -75,7 +75,7 @@ def optimise(text: str, file: str, passes: str, devices: Sequence[DeviceFlag] = 
 @contextlib.contextmanager
 def opened(text: str, file: str) -> Generator[Program]:
     """MLIR `text` as written, for passes to run on, in whose context all further work is done."""
-    context = ir.Context()
+    context = new_context()
     if _OTHERS.search(text):
         register_stablehlo(context)
     module, resources = parse_module(text, file, context)

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_map
 
 from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.torch.interface import Guard, Interface
-from motet.compiler.ir._mlir import fx_importer, ir, register_torch_dialect
+from motet.compiler.ir._mlir import fx_importer, ir, new_context, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import (
     adaptive_pools,
@@ -164,7 +164,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     settle_dims(program.graph)
     _name_results(program)
     parameters: dict[str, np.ndarray] = {}
-    context = ir.Context()
+    context = new_context()
     register_torch_dialect(context)
     importer = fx_importer().FxImporter(context=context, hooks=_hooks(parameters))
     _name_locations(importer, context)

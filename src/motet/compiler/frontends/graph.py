@@ -16,7 +16,7 @@ from motet.artifact.dtypes import SAFETENSORS_DTYPES
 from motet.builder.serialized import HEADER_LIMIT, INTERFACE, PROGRAM, header_size
 from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import ir, new_context
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.running import run_named
 from motet.compiler.protobuf import Content
@@ -28,7 +28,7 @@ def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Pr
 
     Raises CompileError for text that does not parse.
     """
-    context = ir.Context()
+    context = new_context()
     module, data = parse_module(text, file, context)
     program = Program(module, parameters, file=file, resources=data)
     with context, ir.Location.unknown():

@@ -14,7 +14,7 @@ from motet.compiler.frontends.read_shardy import OPERATIONS as SHARDY
 from motet.compiler.frontends.read_shardy import read_shardy
 from motet.compiler.frontends.spellings import modernise, resources
 from motet.compiler.frontends.transform_sequences import apply_sequences
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import ir, new_context
 from motet.compiler.ir.devices import DEVICE_OP, GLOBAL_OP, LOAD_OP, STORE_OP, TRANSFER_OP
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import Program
@@ -37,7 +37,7 @@ _LOWERED = ("linalg.", "tosa.")  # dialects whose operations become others, whic
 
 def load_mlir(text: str, file: str) -> Program:
     """The program that `text` holds; `file` is its name in messages. Raises CompileError with the place in `text`."""
-    context = ir.Context()
+    context = new_context()
     module, data = parse_module(text, file, context)
     program = Program(module, file=file, resources=data)
     with context, ir.Location.unknown():

@@ -15,7 +15,7 @@ from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager", "execution_engine", "func", "fx_importer", "indexing_maps", "ir", "onnx_importer",
+    "PassManager", "execution_engine", "func", "fx_importer", "indexing_maps", "ir", "new_context", "onnx_importer",
     "register_stablehlo", "register_torch_dialect", "run_pipeline", "to_llvm_ir",
 ]
 
@@ -33,6 +33,23 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(_LAZY[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# Dialects of which operations are created by name. The others are loaded when text contains them or a pass needs them:
+# loading all takes milliseconds, and makes canonicalisation collect the patterns of all.
+_CREATED = (
+    "affine", "arith", "bufferization", "cf", "complex", "func", "gpu", "index", "linalg", "math", "memref",
+    "ml_program", "scf", "shape", "tensor", "ub", "vector",
+)
+
+
+def new_context() -> ir.Context:
+    """A context with the dialects of which operations are created by name, on one thread."""
+    context = ir.Context(load_on_create_dialects=())
+    context.enable_multithreading(False)  # the compiler runs in forked processes, and forks others
+    for name in _CREATED:
+        context.get_dialect_descriptor(name)
+    return context
 
 
 def run_pipeline(module: ir.Module, pipeline: str) -> None:

@@ -60,7 +60,6 @@ def _partition(load: Callable[[], Program]) -> None:
 
     program = load()
     context = program.module.context
-    context.enable_multithreading(False)  # forks of this process do not have the threads
     prepare(program)
     with context, ir.Location.unknown():
         normalise(program)

@@ -141,7 +141,6 @@ def _loaded(job: Job) -> Generator[Program]:
     source = data[:].decode() if job.text else data
     program = load_source(source, job.path, job.format, job.model, job.data_files, job.sequences)
     context = program.module.context
-    context.enable_multithreading(False)  # kernels are compiled in forked processes
     context.allow_unregistered_dialects = True  # for the attributes named motet.…
     with context, ir.Location.unknown(), structures_kept():
         if job.separate_siblings:

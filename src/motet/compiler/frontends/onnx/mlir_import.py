@@ -35,7 +35,7 @@ from motet.compiler.frontends.torch.recurrences import settle_recurrences
 from motet.compiler.frontends.torch.to_linalg import TO_LINALG
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
-from motet.compiler.ir._mlir import ir, onnx_importer, register_torch_dialect, run_pipeline
+from motet.compiler.ir._mlir import ir, new_context, onnx_importer, register_torch_dialect, run_pipeline
 from motet.compiler.ir.source_names import keep_operators
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
     ]
     proto = _with_constants(model, parameters)
     _require_ranks(proto.graph)
-    context = ir.Context()
+    context = new_context()
     register_torch_dialect(context)
     try:
         module = _import(proto, context)

@@ -22,7 +22,7 @@ from motet.compiler.frontends.stablehlo.maps import spread_maps
 from motet.compiler.frontends.stablehlo.scatters import fill_bodies, flatten_scatters
 from motet.compiler.frontends.stablehlo.sorts import order_sorts
 from motet.compiler.frontends.stablehlo.windows import select_then_scatter
-from motet.compiler.ir._mlir import ir, register_stablehlo, run_pipeline
+from motet.compiler.ir._mlir import ir, new_context, register_stablehlo, run_pipeline
 from motet.compiler.ir.current import create
 from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
@@ -65,7 +65,7 @@ def load_stablehlo(text: str, file: str) -> Program:
     Unsigned integers become signless ones of the same width, except in the signature. Raises CompileError with the
     place in `text`, also for operations that have no lowering.
     """
-    context = ir.Context()
+    context = new_context()
     register_stablehlo(context)
     module, data = parse_module(text, file, context)
     program = Program(module, file=file, resources=data)

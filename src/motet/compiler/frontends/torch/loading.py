@@ -27,7 +27,7 @@ from motet.compiler.frontends.torch.searches import lower_searches
 from motet.compiler.frontends.torch.to_linalg import TO_LINALG
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
-from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
+from motet.compiler.ir._mlir import ir, new_context, register_torch_dialect, run_pipeline
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program, show_unsigned, unsigned
 from motet.compiler.ir.source_names import keep_operators, names_of
@@ -46,7 +46,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
         known = decode_json(interface, Interface)
     except msgspec.MsgspecError as error:
         raise CompileError(f"not a program of motet.pytorch: {error}", Location(file)) from None
-    context = ir.Context()
+    context = new_context()
     register_torch_dialect(context)
     module, data = parse_module(text, file, context)
     lower_numbers(module)
