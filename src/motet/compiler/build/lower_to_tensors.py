@@ -142,7 +142,7 @@ def _inline(module: ir.Module) -> None:
     """All calls but those of launches that are kept."""
     run_on_module(InlineCalls(), module)
     # Upstream's inliner cleans up as it goes, and so forgets where operations run.
-    run_pipeline(module, "symbol-dce" if uses_devices(module) else "inline,symbol-dce")
+    run_pipeline(module, "symbol-dce" if uses_devices(module) else "inline,symbol-dce", verify_each=False)
     refuse_recursion(module)
 
 

@@ -44,7 +44,7 @@ class NormalForm(Pass):
 
     def run(self, program: Program) -> bool:
         module, file = program.module, program.file
-        run_upstream("convert-elementwise-to-linalg,canonicalize,cse,symbol-dce", module)
+        run_upstream("convert-elementwise-to-linalg,canonicalize,cse,symbol-dce", module, verify_each=False)
         split_complex_constants(module)
         store_short_elements(module, NATIVE, program.resources)
         parameters = {key: _stored(array) for key, array in program.parameters.items()}

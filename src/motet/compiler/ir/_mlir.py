@@ -52,12 +52,17 @@ def new_context() -> ir.Context:
     return context
 
 
-def run_pipeline(module: ir.Module, pipeline: str) -> None:
-    """Runs a textual pass pipeline (without `builtin.module(...)`) on `module`, in place.
+def run_pipeline(module: ir.Module, pipeline: str, verify_each: bool = True) -> None:
+    """Runs a textual pass pipeline (without `builtin.module(...)`) on `module`, in place. The module is verified after
+    each pass, or once after all: a pass that gets what another has made invalid may crash.
 
     Raises `ir.MLIRError` with the diagnostics if a pass fails.
     """
-    PassManager.parse(f"builtin.module({pipeline})", context=module.context).run(module.operation)
+    passes = PassManager.parse(f"builtin.module({pipeline})", context=module.context)
+    passes.enable_verifier(verify_each)
+    passes.run(module.operation)
+    if not verify_each:
+        module.operation.verify()
 
 
 def to_llvm_ir(module: ir.Module) -> str:

@@ -59,7 +59,7 @@ def _run_step(step: Step, program: Program, options: Mapping[str, Mapping[str, A
     if isinstance(step, Cleaned):
         changed = run_steps(step.passes, program, options)
         if changed:
-            run_upstream(CLEAN, program.module)
+            run_upstream(CLEAN, program.module, verify_each=False)
         return changed
     return run_pass(registry.make(step, options.get(registry.name_of(step))), program)
 
@@ -79,10 +79,10 @@ def run_on_module(each: ModulePass, module: ir.Module) -> None:
         each.run(module)
 
 
-def run_upstream(pipeline: str, module: ir.Module) -> None:
+def run_upstream(pipeline: str, module: ir.Module, verify_each: bool = True) -> None:
     """Runs passes of upstream MLIR. Raises `ir.MLIRError` with the diagnostics if one fails."""
     with _watched(pipeline, module):
-        _mlir.run_pipeline(module, pipeline)
+        _mlir.run_pipeline(module, pipeline, verify_each)
 
 
 def _watched(name: str, module: ir.Module) -> contextlib.AbstractContextManager[None]:

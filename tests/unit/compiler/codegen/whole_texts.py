@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.mlir_import import TO_LINALG
-from motet.compiler.ir._mlir import ir, register_torch_dialect, run_pipeline
+from motet.compiler.frontends.torch.to_linalg import to_linalg
+from motet.compiler.ir._mlir import ir, register_torch_dialect
 from motet.compiler.ir.program import Program
 
 
@@ -12,7 +12,7 @@ def load(text: str, file: str) -> Program:
     context = ir.Context()
     register_torch_dialect(context)
     with context, ir.Location.unknown():
-        run_pipeline(ir.Module.create(), TO_LINALG)  # which loads the dialect
+        to_linalg(ir.Module.create())  # which loads the dialect
         return Program(ir.Module.parse(text), {})
 
 

@@ -23,4 +23,4 @@ def clean_up(module: ir.Module) -> None:
     run_pipeline(module, "canonicalize,cse")
     for function in public_functions(module):
         read_in_place(function)
-    run_pipeline(module, "canonicalize,cse,symbol-dce")
+    run_pipeline(module, "canonicalize,cse,symbol-dce", verify_each=False)

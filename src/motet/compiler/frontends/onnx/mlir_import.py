@@ -32,7 +32,7 @@ from motet.compiler.frontends.onnx.writing import symbolic_shapes
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences
-from motet.compiler.frontends.torch.to_linalg import TO_LINALG
+from motet.compiler.frontends.torch.to_linalg import to_linalg
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, new_context, onnx_importer, register_torch_dialect, run_pipeline
@@ -145,7 +145,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_pads(module)
         settle_recurrences(module)
         return_signed_constants(module)
-        run_pipeline(module, TO_LINALG)
+        to_linalg(module)
         exact_extrema(module)
     except ir.MLIRError as error:
         raise explain(model, error) from error

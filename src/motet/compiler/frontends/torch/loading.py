@@ -24,7 +24,7 @@ from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.regions import lower_regions
 from motet.compiler.frontends.torch.resizing import lower_resizing
 from motet.compiler.frontends.torch.searches import lower_searches
-from motet.compiler.frontends.torch.to_linalg import TO_LINALG
+from motet.compiler.frontends.torch.to_linalg import to_linalg
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
 from motet.compiler.ir._mlir import ir, new_context, register_torch_dialect, run_pipeline
@@ -70,7 +70,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
             settle_views(module)
             settle_extents(module)
             return_signed_constants(module)
-            run_pipeline(module, TO_LINALG)
+            to_linalg(module)
             exact_extrema(module)
             _drop_assertions(module)
     except ir.MLIRError as error:
