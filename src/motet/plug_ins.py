@@ -14,7 +14,12 @@ from types import MappingProxyType
 def plug_ins(group: str) -> Mapping[str, metadata.EntryPoint]:
     """The entry points of `group` by name. A compilation asks many times, and an answer takes milliseconds, which grow
     with the installed distributions: they are read again only after a folder of `sys.path` has changed."""
-    return _read(group, tuple((folder, _changed(folder)) for folder in sys.path))
+    return _read(group, search_path())
+
+
+def search_path() -> tuple[tuple[str, int], ...]:
+    """The folders of `sys.path`, each with when it last changed: what is installed is the same while this is."""
+    return tuple((folder, _changed(folder)) for folder in sys.path)
 
 
 @functools.lru_cache(maxsize=16)

@@ -11,6 +11,7 @@ from motet.compiler import external_data
 from motet.compiler.job import Job
 from motet.compiler.source_files import content_of
 from motet.errors import CompileError
+from motet.plug_ins import search_path
 from motet.version import VERSION
 
 
@@ -58,18 +59,28 @@ def _sources() -> str:
 
 
 def wheels() -> tuple[str, ...]:
-    for_gpus = (_wheel("triton", "triton"),) if importlib.util.find_spec("triton") is not None else ()
-    return _wheel("torch-mlir", "torch_mlir"), _wheel("llvmlite", "llvmlite"), *for_gpus
+    """The wheels that compile, with their versions. Raises CompileError if one is not installed."""
+    folders = search_path()
+    for_gpus = (_wheel("triton", "triton", folders),) if _found("triton", folders)[0] else ()
+    return _wheel("torch-mlir", "torch_mlir", folders), _wheel("llvmlite", "llvmlite", folders), *for_gpus
 
 
-def _wheel(name: str, package: str) -> str:
-    """The wheel of `package` with its version: the name of its metadata folder.
+def _wheel(name: str, package: str, folders: tuple[tuple[str, int], ...]) -> str:
+    """The wheel of `package` with its version: the name of its metadata folder."""
+    place, metadata = _found(package, folders)
+    if not place:
+        raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'")
+    return metadata or str((place, Path(place).stat().st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=8)
+def _found(package: str, folders: tuple[tuple[str, int], ...]) -> tuple[str, str]:
+    """Where `package` is, and the name of its metadata folder; empty if there is none. `folders` is `search_path()`.
 
     Querying `importlib.metadata` would take longer than the rest of a compilation from the cache.
     """
     spec = importlib.util.find_spec(package)
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
-        for folder in Path(place).parent.glob(f"{package}-*.dist-info"):
-            return folder.name
-        return str((place, Path(place).stat().st_mtime_ns))
-    raise CompileError(f"compiling needs {name}; install it with: pip install 'motet[compile]'")
+        folder = next(Path(place).parent.glob(f"{package}-*.dist-info"), None)
+        return place, folder.name if folder is not None else ""
+    return "", ""
