@@ -101,7 +101,7 @@ def _counted(node: onnx.NodeProto, inner: onnx.GraphProto, facts: ModelFacts, mo
         known = facts.model.constants | {n: v for n, v in zip(names, given, strict=True) if v is not None}
         model = replace(facts.model, constants=known)
         for each in inner.node:
-            known.update(evaluate(model, each, {}) or {})
+            known.update(evaluate(model, each, dict) or {})
         goes_on, *results = [known.get(value.name) for value in inner.output]
         if goes_on is None:
             return None

@@ -40,9 +40,10 @@ _INEXACT = frozenset({
 
 
 def evaluate(
-    model: OnnxModel, node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]
+    model: OnnxModel, node: onnx.NodeProto, shapes: Callable[[], Mapping[str, tuple[int, ...]]]
 ) -> dict[str, np.ndarray] | None:
-    """The results of a node with constant inputs by name; None if it is not constant or a result would be too large."""
+    """The results of a node with constant inputs by name; None if it is not constant or a result would be too large.
+    `shapes` gives the known shapes of values: most nodes are not constant, and need none."""
     if node.op_type in NEVER_FOLDED or node.domain not in ("", "ai.onnx"):
         return None
     if any(item.name in ("short_from", "short_to") for item in node.attribute):
@@ -56,7 +57,7 @@ def evaluate(
         return None
     limit = max([FOLD_BYTES, *(array.nbytes for array in inputs.values())])
     # Skip the evaluation of results that would be too large (an element has at least one byte).
-    if any(int(np.prod(shapes.get(name, ()))) > limit for name in node.output):
+    if any(int(np.prod(shapes().get(name, ()))) > limit for name in node.output):
         return None
     results = _of_function(node, inputs) or _run_reference(model, node, inputs)
     names = [name for name in node.output if name]

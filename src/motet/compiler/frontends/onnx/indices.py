@@ -32,6 +32,8 @@ _OPERATORS = ("GatherND", "ScatterND", "ScatterElements")
 def keep_outside(model: OnnxModel) -> bool:
     """Rewrites the indices of such nodes of `model`, whose types must be inferred; returns whether there were any."""
     within = each_body(model, keep_outside)
+    if not any(node.op_type in _OPERATORS for node in model.proto.graph.node):
+        return within
     facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:

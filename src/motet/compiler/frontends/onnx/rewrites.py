@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     import onnx
 
 _DOMAINS = ("", "ai.onnx", "ai.onnx.preview")
+Check = Callable[["onnx.NodeProto", ModelFacts], None]
 _LARGE = (1 << 31) - 1  # the end of an axis of any extent
 
 
@@ -59,19 +60,21 @@ def rewrite_forms(model: OnnxModel) -> bool:
     """Rewrites the graph of `model`, whose types must be inferred, and its bodies in place; returns whether anything
     changed."""
     within = each_body(model, rewrite_forms)
-    changed = _apply(model, {**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES},
-                     dict.fromkeys(_NUMBERS, _check_operands))
-    changed |= _apply(model, {**composed.RULES, **_BEFORE}, {})
-    changed |= _apply(model, narrow.RULES, {})
-    changed |= _apply(model, _RULES, _CHECKS)
-    changed |= _apply(model, collected.RULES, {})
+    steps: list[tuple[Mapping[str, Rule], Mapping[str, Check]]] = [
+        ({**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES},
+         dict.fromkeys(_NUMBERS, _check_operands)),
+        ({**composed.RULES, **_BEFORE}, {}), (narrow.RULES, {}), (_RULES, _CHECKS), (collected.RULES, {}),
+    ]
+    changed, facts = False, None
+    for rules, checks in steps:
+        facts = facts or ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+        if _apply(facts, rules, checks):
+            changed, facts = True, None
     return within or changed
 
 
-def _apply(
-    model: OnnxModel, rules: Mapping[str, Rule], checks: Mapping[str, Callable[[onnx.NodeProto, ModelFacts], None]]
-) -> bool:
-    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+def _apply(facts: ModelFacts, rules: Mapping[str, Rule], checks: Mapping[str, Check]) -> bool:
+    model = facts.model
     nodes: list[onnx.NodeProto] = []
     changed = False
     for node in model.proto.graph.node:

@@ -13,6 +13,7 @@ once.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ def fold_constants(model: OnnxModel) -> bool:
     """Evaluates nodes whose inputs are all constant; returns whether there were any."""
     kept: list[onnx.NodeProto] = []
     outputs = {output.name for output in model.proto.graph.output}
-    shapes = static_shapes(model)
+    shapes = functools.cache(lambda: static_shapes(model))
     for node in model.proto.graph.node:
         kept_for = outputs.intersection(node.output) or REQUIRE in node.name
         values = None if kept_for else evaluate(model, node, shapes)
@@ -161,8 +162,14 @@ def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _has(model: OnnxModel, *operators: str) -> bool:
+    return any(node.op_type in operators for node in model.proto.graph.node)
+
+
 def fold_shapes(model: OnnxModel) -> bool:
     """Replaces Shape and Size of values of known shape by constants; returns whether there were any."""
+    if not _has(model, "Shape", "Size"):
+        return False
     shapes = static_shapes(model)
     outputs = {output.name for output in model.proto.graph.output}
     kept: list[onnx.NodeProto] = []
@@ -181,6 +188,8 @@ def fold_shapes(model: OnnxModel) -> bool:
 def fold_extents(model: OnnxModel) -> bool:
     """Replaces Gather and Slice of a Shape by constants if the extents that they take are known. Records that a tensor
     reshaped to the shape of another one has its extents, which ONNX's shape inference does not find."""
+    if not _has(model, "Shape"):
+        return False
     extents = _extents(model)
     changed = False
     outputs = {output.name for output in model.proto.graph.output}
@@ -298,6 +307,8 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
     """
     import onnx
 
+    if not _has(model, "BatchNormalization"):
+        return False
     graph = model.proto.graph
     uses = count_uses(graph)
     producers = {output: node for node in graph.node for output in node.output}
