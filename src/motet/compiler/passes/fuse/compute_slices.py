@@ -48,12 +48,12 @@ class ComputeSlices(FunctionPass):
 
 def _compute(operation: ir.Operation) -> bool:
     """Computes `operation` in the slices that are read."""
-    if not _is_element_wise(operation):
+    if operation.name != "linalg.generic" or len(operation.results) != 1:
         return False
     users = [use.owner.operation for use in operation.results[0].uses]
     boxes = [box_of(user) for user in users]
     known = list(dict.fromkeys(box for box in boxes if box is not None))
-    if not users or any(box is None for box in boxes) or len(known) > _MOST:
+    if not users or any(box is None for box in boxes) or len(known) > _MOST or not _is_element_wise(operation):
         return False
     if any(meet(a, b) for a, b in combinations(known, 2)) or _ends_heavy_work(operation):
         return False

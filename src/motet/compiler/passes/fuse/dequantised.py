@@ -61,6 +61,14 @@ class Dequantised:
         return 383 if isinstance(zero, Side) else max(abs(low - zero), abs(high - zero))
 
 
+def holds_bytes(function: ir.Operation) -> bool:
+    """Whether a tensor of a function is of bytes, outside nested regions: if none is, no value is dequantised."""
+    blocks = list(function.regions[0].blocks)
+    kinds = {argument.type for block in blocks for argument in block.arguments}
+    kinds.update(each.type for block in blocks for entry in block.operations for each in entry.operation.results)
+    return any(isinstance(kind, ir.RankedTensorType) and str(kind.element_type) == "i8" for kind in kinds)
+
+
 Known = dict[ir.Value, Dequantised | None]  # what has been read: a tensor may have several readers
 
 

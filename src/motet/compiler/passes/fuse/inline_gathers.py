@@ -40,6 +40,8 @@ class InlineGathers(Pass):
         found = False
         for function in public_functions(program.module):
             operations = [each.operation for each in function.regions[0].blocks[0].operations]
+            if not any(map(gathers, operations)):
+                continue
             inlined = [_reads(each) and _inline(each) for each in operations]  # an inlined one was visited before
             if any(inlined):
                 found = True

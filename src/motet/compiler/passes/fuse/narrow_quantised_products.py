@@ -25,7 +25,14 @@ from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.kernels.roles import Role, Structure, known_number, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.dequantised import Dequantised, Side, is_elementwise, nest, read_dequantised
+from motet.compiler.passes.fuse.dequantised import (
+    Dequantised,
+    Side,
+    holds_bytes,
+    is_elementwise,
+    nest,
+    read_dequantised,
+)
 from motet.compiler.passes.fuse.group import MARK
 
 _PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
@@ -43,6 +50,8 @@ class NarrowQuantisedProducts(FunctionPass):
     symmetric: bool = False
 
     def run_on(self, function: ir.Operation) -> bool:
+        if not holds_bytes(function):
+            return False
         changed = False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:

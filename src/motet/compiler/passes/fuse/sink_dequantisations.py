@@ -25,6 +25,7 @@ from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import (
     Dequantised,
     Known,
+    holds_bytes,
     is_elementwise,
     nest,
     pad_bytes,
@@ -42,6 +43,8 @@ class SinkDequantisations(FunctionPass):
     name = "sink-dequantisations"
 
     def run_on(self, function: ir.Operation) -> bool:
+        if not holds_bytes(function):
+            return False
         changed, known = False, Known()
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
