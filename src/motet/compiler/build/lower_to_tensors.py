@@ -104,8 +104,8 @@ def _lower(module: ir.Module) -> None:
         dialects = _dialects(module)
     if "cf" in dialects and any(len(list(one.regions[0].blocks)) > 1 for one in _functions(module)):
         run_pipeline(module, "lift-cf-to-scf")  # branches between blocks become scf.if and scf.while
-    run_on_module(InlineCalls(), module)
     if "tosa" in dialects:
+        run_on_module(InlineCalls(), module)
         run_on_module(AnchorOperations(), module)
         keep_operators(module, ("tosa.",))
         run_pipeline(

@@ -10,11 +10,12 @@ from motet.compiler.ir._mlir import ir
 def find_operations(root: ir.Module | ir.Operation, *names: str) -> list[ir.Operation]:
     """The operations in `root` with one of `names`, inner ones first."""
     found: list[ir.Operation] = []
+    advance = ir.WalkResult.ADVANCE
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.operation.name in names:
             found.append(op.operation)
-        return ir.WalkResult.ADVANCE
+        return advance
 
     root.operation.walk(visit)
     return found

@@ -8,9 +8,9 @@ from motet.compiler.ir.find import find_operations
 
 def operators(module: ir.Module, *names: str) -> list[ir.Operation]:
     """The calls of the operators `names`, such as `torch.aten.grid_sampler_2d`, known to torch-mlir or not."""
-    return [*find_operations(module, *names), *(
-        each for each in find_operations(module, "torch.operator") if operator_name(each) in names
-    )]  # fmt: skip
+    found = find_operations(module, *names, "torch.operator")
+    unknown = [each for each in found if each.name == "torch.operator" and operator_name(each) in names]
+    return [each for each in found if each.name in names] + unknown
 
 
 def operator_name(operator: ir.Operation) -> str:
