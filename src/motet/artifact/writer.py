@@ -37,10 +37,28 @@ def write_artifact(
     destination: str | Path | None = None,
     *,
     external_parameters: bool = False,
+) -> Artifact:
+    """Writes an artifact to file `destination`, or into memory if None, by `store_artifact`, and opens it."""
+    if destination is None:
+        file = io.BytesIO()
+        store_artifact(manifest, members, parameters, file, external_parameters=external_parameters)
+        return Artifact.from_bytes(file.getbuffer())
+    path = Path(destination)
+    store_artifact(manifest, members, parameters, path, external_parameters=external_parameters)
+    return Artifact.open(path)
+
+
+def store_artifact(
+    manifest: Manifest,
+    members: Mapping[str, bytes | bytearray | memoryview],
+    parameters: Mapping[str, StoredArray],
+    destination: Path | io.BytesIO,
+    *,
+    external_parameters: bool = False,
     durable: bool = True,
     early: EarlyParameters | None = None,
-) -> Artifact:
-    """Writes an artifact to file `destination`, or into memory if None, and opens it.
+) -> None:
+    """Writes an artifact to a file or into memory.
 
     This function sets `manifest.members` and `manifest.external_parameters`. `parameters` maps the keys of
     `manifest.parameters` to arrays of the dtype and shape given there. `external_parameters` writes them to a separate
@@ -48,7 +66,7 @@ def write_artifact(
     `early` may already have written the parameters to a file, which then becomes the artifact's. Raises ArtifactError
     if the manifest is invalid or the file cannot be written.
     """
-    path = None if destination is None else Path(destination)
+    path = destination if isinstance(destination, Path) else None
     where = "artifact" if path is None else str(path)
     if external_parameters and path is None:
         raise ArtifactError("artifact: external parameters need a file to stand beside; give a destination")
@@ -72,18 +90,16 @@ def write_artifact(
     _check_parameters(manifest, parameters, where)
     first = 1 if contents and contents[0].name == PARAMETERS else 0
     contents.insert(first, hashed(MANIFEST, partial(_whole, msgspec.json.encode(manifest))))
-    if path is None:
-        file = io.BytesIO()
-        write_archive(file, contents, MANIFEST)
-        return Artifact.from_bytes(file.getbuffer())
+    if isinstance(destination, io.BytesIO):
+        write_archive(destination, contents, MANIFEST)
+        return
     if external:
-        write_atomically(path.with_name(external.name), external.pieces())
+        write_atomically(destination.with_name(external.name), external.pieces())
     if written is not None:
-        written.complete(contents[1:], path, durable)
-        return Artifact.open(path)
-    with atomic_file(path, durable) as file:
+        written.complete(contents[1:], destination, durable)
+        return
+    with atomic_file(destination, durable) as file:
         write_archive(file, contents, MANIFEST)
-    return Artifact.open(path)
 
 
 class EarlyParameters:

@@ -9,7 +9,7 @@ import pytest
 
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Manifest
-from motet.artifact.writer import EarlyParameters, write_artifact
+from motet.artifact.writer import EarlyParameters, store_artifact, write_artifact
 from motet.errors import ArtifactError
 
 Arrays = dict[str, np.ndarray]
@@ -25,7 +25,7 @@ def test_the_file_is_that_of_parameters_that_came_last(
     write_artifact(manifest, members, parameters, tmp_path / "late")
     with EarlyParameters(tmp_path / "writing") as early:
         early.begin(parameters)
-        write_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
+        store_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
     assert (tmp_path / "soon").read_bytes() == (tmp_path / "late").read_bytes()
     assert entries(tmp_path) == ["late", "soon"]
     artifact = Artifact.open(tmp_path / "soon")
@@ -39,7 +39,8 @@ def test_parameters_that_have_changed_are_written_anew(
 ) -> None:
     with EarlyParameters(tmp_path / "writing") as early:
         early.begin({**parameters, "weight": parameters["weight"] + 1})
-        artifact = write_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
+        store_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
+        artifact = Artifact.open(tmp_path / "soon")
     index = [parameter.key for parameter in artifact.manifest.parameters].index("weight")
     np.testing.assert_array_equal(artifact.parameter(index), parameters["weight"])
     assert entries(tmp_path) == ["soon"]
@@ -58,5 +59,5 @@ def test_a_place_that_cannot_be_written_is_one_error(
     with EarlyParameters(tmp_path / "missing" / "writing") as early:
         early.begin(parameters)
         with pytest.raises(ArtifactError, match=r"missing/writing: cannot be written: no such file"):
-            write_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
+            store_artifact(manifest, members, parameters, tmp_path / "soon", early=early)
     assert entries(tmp_path) == []

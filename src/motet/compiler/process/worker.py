@@ -234,7 +234,7 @@ def _host_targets(job: Job) -> list[Target]:
 
 def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
     from motet.artifact.kernel_schedules import SCHEDULES
-    from motet.artifact.writer import EarlyParameters, write_artifact
+    from motet.artifact.writer import EarlyParameters, store_artifact
     from motet.compiler import pipeline
     from motet.compiler.build.variant import VariantOptions
     from motet.compiler.tuning.given import warn_of_unknown
@@ -252,7 +252,7 @@ def _compile(job: Job, folder: Path, left: frozenset[str]) -> None:
         _progress("write", 0.95)
         early.begin(built.parameters)  # if they were not known before: writing hashes them as they are packed, once
         members = {**built.members, **_kept_source(job, built)}
-        write_artifact(built.manifest, members, built.parameters, result, durable=False, early=early)
+        store_artifact(built.manifest, members, built.parameters, result, durable=False, early=early)
 
 
 def _tuned(job: Job, built: Built, folder: Path) -> Built:
