@@ -83,6 +83,13 @@ def role_of(operation: ir.Operation) -> Role:
     return Role.OPAQUE
 
 
+def is_convolution(operation: ir.Operation) -> bool:
+    """Whether the role is that of a convolution, which an operation without a reduction is not."""
+    if operation.name != "linalg.generic" or "reduction" not in str(operation.attributes["iterator_types"]):
+        return False
+    return role_of(operation) is Role.CONVOLUTION
+
+
 def is_unit_reshape(operation: ir.Operation) -> bool:
     """Whether a reshape only adds or drops unit dimensions: it is then a view inside a kernel."""
     if operation.name == "tensor.cast":
@@ -126,9 +133,10 @@ def structure_of(operation: ir.Operation) -> Structure | None:
         attributes["iterator_types"], attributes["indexing_maps"], attributes["operandSegmentSizes"],
         *[operand.type for operand in operation.operands],
     )
-    if key not in kept:
-        kept[key] = _read_structure(operation)
-    return kept[key]
+    found = kept.get(key)
+    if found is None and key not in kept:
+        found = kept[key] = _read_structure(operation)
+    return found
 
 
 def _read_structure(operation: ir.Operation) -> Structure | None:

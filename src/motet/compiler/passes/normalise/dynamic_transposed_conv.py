@@ -22,7 +22,7 @@ from motet.compiler.ir.attributes import maps_of, reassociation_attribute, zero_
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
-from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
+from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.dequantised import nest
 from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, shape_of
@@ -110,7 +110,7 @@ class _Spread:
 
 
 def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Spread | None:
-    if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
+    if not is_convolution(operation):
         return None
     structure = structure_of(operation)
     if structure is None or len(operation.operands) != 3:  # those of bytes have zero points, too

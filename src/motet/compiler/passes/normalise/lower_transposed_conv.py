@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
 from motet.compiler.ir.attributes import zero_attribute
-from motet.compiler.kernels.roles import Role, role_of, structure_of
+from motet.compiler.kernels.roles import is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.normalise.splitting import Split
 
@@ -95,7 +95,7 @@ class _Upsampling:
 
 
 def _match(operation: ir.Operation) -> _Upsampling | None:
-    if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
+    if not is_convolution(operation):
         return None
     structure = structure_of(operation)
     tensors = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
-from motet.compiler.kernels.roles import Role, role_of
+from motet.compiler.kernels.roles import is_convolution
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.normalise.splitting import Split, dynamic_extents
 
@@ -30,10 +30,7 @@ class SplitGroups(FunctionPass):
     def run_on(self, function: ir.Operation) -> bool:
         found = False
         for block in function.regions[0].blocks:
-            convolutions = [
-                each.operation for each in block.operations
-                if each.operation.name == "linalg.generic" and role_of(each.operation) is Role.CONVOLUTION
-            ]
+            convolutions = [each.operation for each in block.operations if is_convolution(each.operation)]
             for each in convolutions:
                 found |= _split(each)
         return found

@@ -23,7 +23,7 @@ from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.program import PARAMETER
-from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
+from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import INTERLEAVED
 from motet.compiler.passes.normalise.lower_transposed_conv import padded, shape_of, spread_of
@@ -85,7 +85,7 @@ def _first(block: ir.Block, constants: set[ir.Value]) -> tuple[ir.Operation, _Tr
 
 
 def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | None:
-    if operation.name != "linalg.generic" or role_of(operation) is not Role.CONVOLUTION:
+    if not is_convolution(operation):
         return None
     structure = structure_of(operation)
     shaped = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)
