@@ -76,6 +76,39 @@ def test_cumulative_sums(seed: int) -> None:
     np.testing.assert_array_equal(got, np.flip(expected, axis) if reverse else expected, err_msg=f"{shape} {axis}")
 
 
+@pytest.mark.every  # each level has instructions of its own
+@pytest.mark.parametrize("level", [*LEVELS, "x86-64-v4-bf16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_number_of_16_bits_keeps_them(dtype: str, level: str) -> None:
+    bits = np.random.default_rng(5).permutation(1 << 16).astype(np.uint16).reshape(256, 256)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    row, places = np.arange(255, -1, -1), np.random.default_rng(6).integers(-256, 256, (256, 256))
+    points = np.stack(np.meshgrid(row, row, indexing="ij"), -1)
+    flags = places % 2 == 0
+    constants = {"row": row, "places": places, "points": points, "flags": flags, "first": np.array([-1, -1]),
+                 "least": np.array([-999, -999]), "both": np.array([0, 1]), "back": np.array([-1, -1])}
+    expected = {
+        ("Gather", "x row", ""): bits[row], ("GatherElements", "x places", "axis"): np.take_along_axis(bits, places, 1),
+        ("GatherND", "x points", ""): bits[::-1, ::-1], ("ScatterND", "x points x", ""): bits[::-1, ::-1],
+        ("Transpose", "x", ""): bits.T, ("Concat", "x x", "axis"): np.concatenate([bits, bits], 1),
+        ("Where", "flags x t", ""): np.where(flags, bits, bits.T),
+        ("Slice", "x first least both back", ""): bits[::-1, ::-1],
+    }  # fmt: skip
+    nodes = [helper.make_node("Transpose", ["x"], ["t"])]
+    nodes += [
+        helper.make_node(op, names.split(), [f"{op}0"], **({"axis": 1} if axis else {})) for op, names, axis in expected
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", kind, bits.shape)],
+        [helper.make_tensor_value_info(f"{op}0", kind, None) for op, _, _ in expected],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    session = motet.load(motet.compile(model, devices=f"host{{cpu={level}}}", cache=False))
+    for (op, _, _), found, wanted in zip(expected, session(bits.view(dtype)), expected.values(), strict=True):
+        np.testing.assert_array_equal(np.asarray(found).view(np.uint16), wanted, err_msg=op)
+
+
 SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3e38, -3e38, 19.0, 20.0, 20.5, -20.0, 88.8, -88.8, -104.0)
 
 

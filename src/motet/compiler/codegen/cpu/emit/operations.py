@@ -48,21 +48,15 @@ def emit_operation(b: Builder, scalar: Scalar, operands: Sequence[Value], consta
 
 
 def _rounded_to(b: Builder, scalar: Scalar, result: Value) -> Value:
-    exact = scalar.op in (
-        "arith.negf",
-        "math.absf",
-        "math.copysign",
-        "arith.maximumf",
-        "arith.minimumf",
-        "arith.maxnumf",
-        "arith.minnumf",
-        "math.floor",
-        "math.ceil",
-        "math.trunc",
-    )
-    if scalar.dtype == "bf16" and not exact:
+    if scalar.dtype == "bf16" and scalar.op not in _EXACT:
         return round_bf16(b, result)
     return result
+
+
+_EXACT = frozenset({
+    "arith.select", "arith.negf", "math.absf", "math.copysign", "arith.maximumf", "arith.minimumf", "arith.maxnumf",
+    "arith.minnumf", "math.floor", "math.ceil", "math.trunc",
+})  # fmt: skip
 
 
 def _contract(name: str) -> Callable[[Builder, Value, Value], Value]:

@@ -20,6 +20,7 @@ from typing import Literal
 from motet.artifact.expressions import apply
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.elementary import call_elementary, define_elementary
+from motet.compiler.codegen.cpu.generic.brain_bits import move_as_bits
 from motet.compiler.codegen.cpu.generic.check_exits import define_exit, exit_on_failure
 from motet.compiler.codegen.cpu.generic.check_loops import check_behind, hoist_checks, hoist_loads
 from motet.compiler.codegen.cpu.generic.checks import add_checks
@@ -313,7 +314,7 @@ def _lower(
         raise CompileError(f"upstream's lowering fails: {detail}", source_location(function)) from error
     text = _INTERNAL.sub("define internal ", to_llvmlite(translate_to_llvm(module)))
     text = define_elementary(define_exit(text) if checked else text, called)
-    text = load_truth_as_bytes(text)
+    text = move_as_bits(load_truth_as_bytes(text))
     return _Lowered(
         text, _tasks(ranges, arguments, extents), ranges is not None, temporaries, tuple(checks) if checked else ()
     )
