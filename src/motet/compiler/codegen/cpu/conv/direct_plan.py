@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import groupby
 
-from motet.compiler.codegen.cpu.balance import unevenness
+from motet.compiler.codegen.cpu.balance import divisors, unevenness
 from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
 from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies, row_copies
 from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
@@ -210,5 +210,5 @@ def _task_size(c: Convolution, panels: int, tiles: int) -> tuple[int, int]:
         size = rows * row_flops / pieces / _TASK_FLOPS
         return unevenness(tasks) + 0.02 / size + 0.006 * size + max(0, tasks - _MOST_TASKS) / 1000
 
-    whole = [(rows, 1) for rows in range(1, c.rows.size + 1) if c.rows.size % rows == 0]
+    whole = [(rows, 1) for rows in divisors(c.rows.size)]
     return min([*whole, *((1, pieces) for pieces in range(2, min(tiles, _MOST_TASKS) + 1))], key=loss)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from motet.compiler.codegen.cpu.balance import unevenness
+from motet.compiler.codegen.cpu.balance import divisors, unevenness
 from motet.compiler.codegen.cpu.gemm.microkernel import register_tile
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Packing, item_bytes
@@ -26,8 +26,7 @@ def _rows_per_task(c: Convolution, row_bytes: int, target: CpuTarget) -> tuple[i
     flops = 2 * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     wanted = max(1, -(-min(_MOST_TASKS, max(1, flops * outer // _TASK_FLOPS)) // outer))
-    divisors = [r for r in range(1, c.rows.size + 1) if c.rows.size % r == 0]
-    fitting = [r for r in divisors if c.rows.span(r) * row_bytes <= target.l2 // 3] or [1]
+    fitting = [r for r in divisors(c.rows.size) if c.rows.span(r) * row_bytes <= target.l2 // 3] or [1]
     enough = [r for r in fitting if c.rows.size // r >= wanted and r >= min(_LEAST_ROWS, c.rows.size)]
     least = [r for r in fitting if r >= min(_LEAST_ROWS, c.rows.size)]
     if not enough:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from motet.compiler.codegen.cpu.balance import divisors
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import EXTENT, Kernel, Stage, item_bytes
@@ -166,8 +167,7 @@ def choose(c: Planes, target: CpuTarget) -> PlanesSchedule | None:
     rows = max(1, min(8, c.rows.size, (target.vector_registers - 2 - vectors - held(c)) // vectors))
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     wanted = max(1, -(-min(_MOST_TASKS, c.terms * outer // _TASK_TERMS) // outer))
-    divisors = [b for b in range(1, c.rows.size + 1) if c.rows.size % b == 0]
-    fitting = [b for b in divisors if sum(c.scratch(b, lanes)) <= target.l2 // 4]
+    fitting = [b for b in divisors(c.rows.size) if sum(c.scratch(b, lanes)) <= target.l2 // 4]
     if not fitting:
         return None
     enough = [b for b in fitting if c.rows.size // b >= wanted and b >= min(rows, c.rows.size)]
