@@ -11,6 +11,11 @@ from dataclasses import dataclass
 _LONGEST = 4000  # characters of a text: names and types in it may be of any length
 
 
+def _in_one_line(message: str) -> str:
+    """`message`, with characters that are not printable escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+
+
 @dataclass(frozen=True)
 class Location:
     """A place in the user's input. `line` and `column` count from 1; 0 means unknown."""
@@ -67,7 +72,7 @@ class ArtifactError(MotetError):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
+        super().__init__(_in_one_line(message))
 
 
 class DeviceError(MotetError):
@@ -122,7 +127,11 @@ class KernelFault(DeviceError):
 
 
 class CallError(MotetError):
-    """A call that does not match the function: count, shape, dtype, layout, writability, or name."""
+    """A call that does not match the function: count, shape, dtype, layout, writability, or name. Its text is one line,
+    whatever the names of a model are."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_in_one_line(message))
 
 
 class WrongResults(MotetError):
