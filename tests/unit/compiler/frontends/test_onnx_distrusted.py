@@ -24,7 +24,7 @@ def model(op: str, kinds: list[tuple[int, list[Any]]], result: tuple[int, list[A
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9).SerializeToString()
 
 
-F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
+F, I8, U8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorProto.INT64
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,11 @@ F, I8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.INT64
         (model("GridSample", [(F, [1, 1, "h", 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4])), "GridSample .* for batches"),
         (model("Einsum", [(F, [1, 2, 3]), (F, [4, 3, 2])], (F, [4, 2, 2]), equation="aij,ajk->aik"),
          r"operator Einsum \(operator set 20\) has no lowering for inputs of float\[1, 2, 3\], .*equation=aij,"),
+        (model("Clip", [(U8, []), (U8, [1, 2])], (U8, [])), r"operator Clip: operand 1 has the extents \[1, 2\]"),
+        (model("HannWindow", [(U8, [1, 8])], (F, [None])), r"operator HannWindow: operand 0 has the extents \[1, 8\]"),
+        (model("Tile", [(F, [4]), (I64, [])], (F, [None])), r"operator Tile: operand 1 has the extents \[\]"),
     ],
-    ids=["step", "rows", "of-data", "lengths", "extents", "form"],
+    ids=["step", "rows", "of-data", "lengths", "extents", "form", "limit", "size", "repeats"],
 )
 def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': {what}"):

@@ -299,7 +299,9 @@ def _reversed(
 
 # Operands that are one number, or else a vector.
 _NUMBERS: dict[str, tuple[Sequence[int], bool]] = {
-    "CumSum": ((1,), True), "NonMaxSuppression": ((2, 3, 4), True),
+    "Clip": ((1, 2), True), "CumSum": ((1,), True), "NonMaxSuppression": ((2, 3, 4), True),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ((0,), True)),
+    "ConstantOfShape": ((0,), False), "Tile": ((1,), False),
     **dict.fromkeys(("ReduceMean", "ReduceProd", "SoftmaxCrossEntropyLoss"), ((1,), False)),
     "Slice": ((1, 2, 3, 4), False),
 }  # fmt: skip
