@@ -145,6 +145,36 @@ def test_a_tensor_without_elements_next_to_a_dynamic_extent_is_refused_by_name(n
         _compiled([node], [("x", F32, shape)], [("y", F32, None)], used)
 
 
+@pytest.mark.parametrize("operator", ["BlackmanWindow", "HammingWindow", "HannWindow"])
+def test_windows_are_rounded_once_to_any_type(operator: str) -> None:
+    types = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int16", "int32", "uint64")
+    kinds = [onnx.helper.np_dtype_to_tensor_dtype(np.dtype(name)) for name in types]
+    nodes = [onnx.helper.make_node(operator, [size], [f"{name}_{size}"], output_datatype=kind)
+             for name, kind in zip(types, kinds, strict=True) for size in ("n", "five")]  # fmt: skip
+    results = [(node.output[0], node.attribute[0].i, None) for node in nodes]
+    session = _compiled(nodes, [("n", onnx.TensorProto.UINT8, [])], results, {"five": np.array(5, np.int32)})
+    for size in (1, 2, 17, 200):
+        for node, found in zip(nodes, session(np.array(size, np.uint8)), strict=True):
+            count = 5 if node.input[0] == "five" else size
+            angle = 2 * np.pi * np.arange(count) / count
+            exact = {"HannWindow": 0.5 - 0.5 * np.cos(angle), "HammingWindow": 25 / 46 - 21 / 46 * np.cos(angle),
+                     "BlackmanWindow": 0.42 - 0.5 * np.cos(angle) + 0.08 * np.cos(2 * angle)}[operator]  # fmt: skip
+            unit = {"float16": 2**-11, "bfloat16": 2**-8}.get(found.dtype.name, 2**-23)
+            if found.dtype.kind in "iu":
+                np.testing.assert_array_equal(found[np.abs(exact - 1) > 1e-6], 0)
+            else:
+                np.testing.assert_allclose(found.astype(np.float64), exact, rtol=unit, atol=3e-7)
+
+
+def test_names_of_several_lines_are_one_in_errors() -> None:
+    session = _compiled([onnx.helper.make_node("Add", ["a\nb", "c"], ["y"])], [("a\nb", F32, ["n"]), ("c", F32, [1])],
+                        [("y", F32, None)], {})  # fmt: skip
+    for arguments in ((), (np.zeros(2, np.float32),), (np.zeros((2, 2), np.float32), np.zeros(1, np.float32))):
+        with pytest.raises(CallError, match=r"a\\nb") as caught:
+            session(*arguments)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(("equation", "shapes"), [
     ("abc,dce->bdce", ([0, 15, 19], [7, 19, "e"])), ("abc,dce->bdce", (["a", 15, 0], [7, "c", 5])),
     ("ij,jk->ik", (["n", 0], [0, "m"])), ("ab->b", ([0, "b"],)), ("ab->ba", (["a", 0],)),

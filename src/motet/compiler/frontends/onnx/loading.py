@@ -293,8 +293,8 @@ def _converted(model: OnnxModel) -> OnnxModel | None:
         proto.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     try:
         proto = onnx.version_converter.convert_version(proto, CONVERTED_OPSET)
-    except (RuntimeError, ValueError):
-        return None  # the converter lacks some operators
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
+        return None  # the converter lacks some operators, and sparse tensors
     constants = dict(model.constants)
     constants.update({tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in proto.graph.initializer})
     del proto.graph.initializer[:]
