@@ -149,33 +149,45 @@ def test_the_host_does_the_work_of_a_platform_whose_compiler_dies(
         session(x)
 
 
-def test_what_llvm_has_no_spirv_for_is_refused_by_name_and_left_to_the_fallback() -> None:
-    """LLVM ends its process for bfloat in a loop nest, which vectors of other kernels avoid."""
-    text = """
-func.func @main(%x: tensor<8xbf16>, %k: tensor<5xi64>, %y: tensor<7xf32>) -> (tensor<5xbf16>, tensor<7xf32>) {
-  %e = tensor.empty() : tensor<5xbf16>
-  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
-      ins(%k : tensor<5xi64>) outs(%e : tensor<5xbf16>) {
-    ^bb0(%a: i64, %o: bf16):
+def _gathered(kind: str, body: str) -> str:
+    """A loop nest, which reads elements by indices, beside a kernel of vectors."""
+    return f"""
+func.func @main(%x: tensor<8x{kind}>, %k: tensor<5xi64>, %y: tensor<7xf32>) -> (tensor<5x{kind}>, tensor<7xf32>) {{
+  %e = tensor.empty() : tensor<5x{kind}>
+  %r = linalg.generic {{
+    indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]
+  }} ins(%k : tensor<5xi64>) outs(%e : tensor<5x{kind}>) {{
+    ^bb0(%a: i64, %o: {kind}):
       %i = arith.index_cast %a : i64 to index
-      %v = tensor.extract %x[%i] : tensor<8xbf16>
-      %s = arith.mulf %v, %v : bf16
-      linalg.yield %s : bf16
-  } -> tensor<5xbf16>
+      %v = tensor.extract %x[%i] : tensor<8x{kind}>
+      {body}
+      linalg.yield %s : {kind}
+  }} -> tensor<5x{kind}>
   %f = tensor.empty() : tensor<7xf32>
   %z = linalg.exp ins(%y : tensor<7xf32>) outs(%f : tensor<7xf32>) -> tensor<7xf32>
-  return %r, %z : tensor<5xbf16>, tensor<7xf32>
-}
+  return %r, %z : tensor<5x{kind}>, tensor<7xf32>
+}}
 """
-    with pytest.raises(CompileError, match=r"kernel main_kernel_\d: .*LLVM ends with .*bfloat.*=opencl,@cpu"):
+
+
+def test_what_opencl_lacks_is_refused_by_name_and_left_to_the_fallback() -> None:
+    text = _gathered("i64", "%low, %s = arith.mulsi_extended %v, %v : i64")
+    with pytest.raises(CompileError, match=r"kernel main_kernel_\d: .*integers of 128 bits.*=opencl,@cpu"):
         motet.compile(text, devices=TARGET)
     artifact = motet.compile(text, devices={"gpu": "opencl{cpu=spirv64},@cpu", "cpu": "host"})
-    x, k, y = random(8).astype(DTYPES["bf16"]), np.array([7, 0, 3, 3, 1]), random(7)
+    x, k, y = np.array([1 << 40, -5, 3, (1 << 62) + 7, 0, 1, 2, -(1 << 63)]), np.array([7, 0, 3, 3, 1]), random(7)
     with motet.load(artifact, devices={"gpu": URI}) as session:
         squares, powers = _listed(session(x, k, y))
-    exact = x.astype(np.float64)[k] ** 2
-    np.testing.assert_allclose(squares.astype(np.float64), exact, rtol=2**-8)
+    assert squares.tolist() == [int(each) ** 2 >> 64 for each in x[k]]
     np.testing.assert_allclose(powers, np.exp(y.astype(np.float64)), rtol=1e-6)
+
+
+def test_bfloat16_in_loop_nests_is_bits_of_which_llvm_makes_spirv() -> None:
+    artifact = motet.compile(_gathered("bf16", "%s = arith.mulf %v, %v : bf16"), devices=TARGET)
+    x, k = random(8).astype(DTYPES["bf16"]), np.array([7, 0, 3, 3, 1])
+    with motet.load(artifact, devices=URI) as session:
+        squares, _ = _listed(session(x, k, random(7)))
+    np.testing.assert_allclose(squares.astype(np.float64), x.astype(np.float64)[k] ** 2, rtol=2**-8)
 
 
 @pytest.mark.slow
