@@ -187,7 +187,7 @@ def kinds(session: Session) -> list[str]:
 
 CASES = [
     Case(1, 256, 64), Case(2, 320, 17, zeros="whole"), Case(3, 370, 33, 16, zeros="real"),
-    Case(5, 512, 47, 64, ends=True), Case(8, 1031, 31, 256, zeros="whole", ends=True), Case(33, 264, 129, 0),
+    Case(5, 512, 47, 64, ends=True), Case(33, 264, 129, 0), Case(8, 1031, 31, 256, zeros="whole", ends=True),
     Case(1, 333, 70, 32, 8), Case(130, 96, 200, 32, 8, "real", ends=True), Case(6, 384, 50, 64, 4, "none", "rows"),
     Case(9, 500, 61, 0, 8, "whole", "rows", ends=True), Case(2, 500, 61, 0, 8, "none", "columns"),
     Case(3, 256, 75, 32, 4, "whole", "columns", ends=True), Case(1, 200, 90, 32, 4, "none", "rows"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.seeds import examples
 from tests.unit.compiler.building import X86_64_V3, run
@@ -58,8 +58,10 @@ def expected(grid: Triple, block: Triple) -> Array:
 sizes = st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
 
-@settings(max_examples=examples(8, 4), deadline=None)
+@settings(max_examples=examples(8, 8), deadline=None)
 @given(grid=sizes, block=st.tuples(st.integers(1, 40), st.integers(1, 2), st.integers(1, 2)), barrier=st.booleans())
+@example(grid=(2, 3, 1), block=(33, 2, 1), barrier=False)
+@example(grid=(3, 1, 2), block=(5, 1, 2), barrier=True)
 def test_every_thread_knows_who_it_is(grid: Triple, block: Triple, barrier: bool) -> None:
     text, wanted = text_of(grid, block, barrier), expected(grid, block)
     np.testing.assert_array_equal(run_launches(text, [np.zeros_like(wanted)])[0], wanted)
