@@ -184,7 +184,7 @@ def resamples() -> Iterator[Form]:
                    mixed=True)
     yield Form("Resize", [x, np.array([0, 0, 0.1, 0.2, 1, 1, 0.8, 0.9], F32), None, _i([1, 2, 3, 6])],
                {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 3.0},
-               constants=(1, 3), version=19)
+               constants=(1, 3), version=19, mixed=True)
     yield Form("Resize", [x, None, None, _i([7, 9])], {"mode": "linear", "axes": [2, 3]}, constants=(3,), version=19, mixed=True)
     for rank in (1, 3):
         y = Values("resize", rank).floats(1, 2, *(5, 4, 3)[:rank])
@@ -192,7 +192,7 @@ def resamples() -> Iterator[Form]:
             yield Form("Resize", [y, None, None, _i([1, 2, *(8, 7, 4)[:rank]])], {"mode": mode}, constants=(3,), version=19, mixed=True)
     for mode in ("nearest", "linear"):
         yield Form("Upsample", [x, np.array([1, 1, 2, 3], F32)], {"mode": mode}, constants=(1,), version=9,
-                   expected=_upsample(mode))
+                   expected=_upsample(mode), mixed=True)
     for align in (0, 1):
         grid = Values("grid", align).floats(1, 3, 5, 2, low=-1.4, high=1.4)
         for padding in ("zeros", "border", "reflection"):
