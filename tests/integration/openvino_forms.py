@@ -337,7 +337,7 @@ def _looped(x: Any, table: Any) -> list[Any]:
 def _chosen(number: Any, x: Any) -> list[Any]:
     one, other = o.parameter([2, 3], F32), o.parameter([2, 3], F32)
     then, otherwise = openvino.Model([o.exp(one)], [one], "then"), openvino.Model([o.relu(other)], [other], "else")
-    branch = o.if_op(o.greater(number, c(0, F32)))
+    branch = o.if_op(o.greater(number, c(0, F32)).output(0))
     branch.set_then_body(then)
     branch.set_else_body(otherwise)
     branch.set_input(x.output(0), one, other)
