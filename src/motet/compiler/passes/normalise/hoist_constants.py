@@ -3,8 +3,8 @@
     func.func @f(%x: tensor<4xf32>) {                 func.func @f(%x: tensor<4xf32>,
       %w = arith.constant dense<[1., 2., …]>     →                 %w: tensor<4xf32> {motet.parameter = "constant_0"}) {
 
-Splats remain: they become numbers in the kernels that read them, except in launches, which are kept as written and read
-them from memory. After this pass kernels receive data only as arguments.
+Splats remain: they become numbers in the kernels that read them, except in launches, which are kept as written, and in
+sorts and scans, which read tensors from memory. After this pass kernels receive data only as arguments.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
         operation = entry.operation
         if operation.name != "arith.constant" or not isinstance(operation.results[0].type, ir.RankedTensorType):
             continue
-        if constant_number(operation) is not None and not _feeds_launch(operation):
+        if constant_number(operation) is not None and not _uses_in_memory(operation):
             continue
         key = fresh_key("constant", parameters)
         parameters[key] = constant_array(operation.attributes["value"])
@@ -51,8 +51,12 @@ def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
     added = [(key, operation.results[0].type, operation.location) for key, operation in hoisted.items()]
     arguments = add_parameters(function, added)
     for operation, argument in zip(hoisted.values(), arguments, strict=True):
-        operation.results[0].replace_all_uses_with(argument)
-        operation.erase()
+        if constant_number(operation) is None:
+            operation.results[0].replace_all_uses_with(argument)
+        for use in _uses_in_memory(operation):
+            use.owner.operation.operands[use.operand_number] = argument
+        if not any(operation.results[0].uses):
+            operation.erase()
     return bool(hoisted)
 
 
@@ -64,8 +68,13 @@ def fresh_key(name: str, parameters: Mapping[str, np.ndarray]) -> str:
     return f"{name}_{number}"
 
 
-def _feeds_launch(operation: ir.Operation) -> bool:
-    return any(use.owner.operation.name == "func.call" for use in operation.results[0].uses)
+def _uses_in_memory(operation: ir.Operation) -> list[ir.OpOperand]:
+    """The uses of a constant that need it as a tensor in memory: not the one from which a scan begins."""
+    return [
+        use for use in operation.results[0].uses
+        if use.owner.operation.name in ("func.call", "tm_tensor.sort")
+        or (use.owner.operation.name == "tm_tensor.scan" and use.operand_number == 0)
+    ]
 
 
 def add_parameter(function: ir.Operation, kind: ir.Type, key: str, location: ir.Location) -> ir.Value:

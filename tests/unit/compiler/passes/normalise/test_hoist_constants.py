@@ -31,3 +31,21 @@ def test_constants_whose_names_look_like_those_that_are_given() -> None:
     x = random.standard_normal((3, 64), np.float32)
     (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
     np.testing.assert_allclose(motet.load(motet.compile(model))(x), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_equal_numbers_are_scanned_and_sorted() -> None:
+    same = numpy_helper.from_array(np.full((2, 37), 0.1, np.float32), "same")
+    model = helper.make_model(helper.make_graph(
+        [
+            helper.make_node("Identity", ["same"], ["s"]), helper.make_node("CumSum", ["s", "axis"], ["sums"]),
+            helper.make_node("TopK", ["s", "k"], ["first", "places"]),
+            helper.make_node("Add", ["x", "sums"], ["y"]), helper.make_node("Add", ["first", "sums"], ["z"]),
+        ], "same", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "yz"]
+        + [helper.make_tensor_value_info("places", TensorProto.INT64, None)],
+        [same, numpy_helper.from_array(np.array(1), "axis"), numpy_helper.from_array(np.array([37]), "k")],
+    ), opset_imports=[helper.make_opsetid("", 17)], ir_version=10)  # fmt: skip
+    x = np.arange(2, dtype=np.float32).reshape(2, 1)
+    expected = ReferenceEvaluator(model).run(None, {"x": x})
+    for got, wanted in zip(motet.load(motet.compile(model))(x), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
