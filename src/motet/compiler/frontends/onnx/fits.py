@@ -16,10 +16,11 @@ from motet.compiler.frontends.onnx.places import (
     assert_that,
     builtin,
     compare,
+    filled,
     numbers,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, replace
+from motet.compiler.frontends.onnx.tensors import kind_of, replace
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
@@ -133,15 +134,9 @@ def _einsum(node: NodeOperands) -> None:
                 assert_equal(first, other)
     empty = any(0 in operand.kind.extents for operand in node.operands)
     if empty and "..." not in equation and (result := kind_of(node.op.results[0])) is not None:
-        replace(node.op, _zeros(result, [found[letter][0] if letter in found else None for letter in letters]))
-
-
-def _zeros(result: TorchKind, places: Sequence[OperandAxis | None]) -> ir.Value:
-    """Zeros with the extents at `places`; None for 1."""
-    kind = ir.RankedTensorType.get([1 if place is None else place.extent for place in places], result.scalar)
-    zero = create("arith.constant", result.scalar, [], {"value": zero_attribute(result.scalar)})
-    sizes = [place.size for place in places if place is not None and place.is_dynamic]
-    return create("tensor.cast", result.builtin, [create("tensor.splat", kind, [zero, *sizes])])
+        places = [found[letter][0] if letter in found else None for letter in letters]
+        zeros = filled(places, result.scalar, zero_attribute(result.scalar))
+        replace(node.op, create("tensor.cast", result.builtin, [zeros]))
 
 
 def _gather_elements(node: NodeOperands) -> None:

@@ -102,6 +102,13 @@ def numbers(node: NodeOperands, number: int) -> list[int] | None:
     return [int(part) for part in ir.DenseIntElementsAttr(value)] if value is not None else None
 
 
+def filled(places: Sequence[OperandAxis | None], scalar: ir.Type, number: ir.Attribute) -> ir.Value:
+    """A tensor of `number` with the extents at `places`; None for 1."""
+    kind = ir.RankedTensorType.get([1 if place is None else place.extent for place in places], scalar)
+    sizes = [place.size for place in places if place is not None and place.is_dynamic]
+    return create("tensor.splat", kind, [create("arith.constant", scalar, [], {"value": number}), *sizes])
+
+
 def i64(value: int) -> ir.Attribute:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.places import NodeOperands, OperandAxis, builtin, numbers
+from motet.compiler.frontends.onnx.places import NodeOperands, OperandAxis, builtin, filled, numbers
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.tensors import kind_of, replace
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
@@ -98,12 +98,10 @@ def _settle(node: NodeOperands) -> None:
     if not any(OperandAxis(data, axis).is_dynamic for axis in axes):
         return
     kept = [axis for axis in range(data.rank) if axis not in axes]
-    kind = ir.RankedTensorType.get([OperandAxis(data, axis).extent for axis in kept], data.kind.scalar)
-    sizes = [place.size for axis in kept if (place := OperandAxis(data, axis)).is_dynamic]
-    made = _multiplied(builtin(data), kind, sizes, kept)
-    made = create("tensor.cast", result.builtin, [made]) if made.type != result.builtin else made
-    node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [made]))
-    node.op.erase()
+    scalar = data.kind.scalar
+    one = ir.FloatAttr.get(scalar, 1.0) if data.kind.floating else ir.IntegerAttr.get(scalar, 1)
+    made = _multiplied(builtin(data), filled([OperandAxis(data, axis) for axis in kept], scalar, one), kept)
+    replace(node.op, create("tensor.cast", result.builtin, [made]) if made.type != result.builtin else made)
 
 
 def _read_axes(node: NodeOperands) -> list[int] | None:
@@ -117,20 +115,14 @@ def _read_axes(node: NodeOperands) -> list[int] | None:
     return None if axes is None else sorted({axis % rank for axis in axes})
 
 
-def _multiplied(
-    source: ir.Value, kind: ir.RankedTensorType, sizes: Sequence[ir.Value], kept: Sequence[int]
-) -> ir.Value:
-    """The products of the elements of `source` along all axes except `kept`, as a tensor of type `kind` with the
-    dynamic extents `sizes`."""
-    scalar, rank = kind.element_type, ir.RankedTensorType(source.type).rank
-    floating = isinstance(scalar, ir.FloatType)
-    one = ir.FloatAttr.get(scalar, 1.0) if floating else ir.IntegerAttr.get(scalar, 1)
-    ones = create("tensor.splat", kind, [create("arith.constant", scalar, [], {"value": one}), *sizes])
+def _multiplied(source: ir.Value, ones: ir.Value, kept: Sequence[int]) -> ir.Value:
+    """The products of the elements of `source` along all axes except `kept`, as a tensor like `ones`."""
+    scalar, rank = ir.RankedTensorType(ones.type).element_type, ir.RankedTensorType(source.type).rank
     every = ir.AffineMap.get_identity(rank)
     part = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(axis) for axis in kept])
     loops = [f"#linalg.iterator_type<{'parallel' if axis in kept else 'reduction'}>" for axis in range(rank)]
     made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[source, ones], regions=1, attributes={
+        "linalg.generic", results=[ones.type], operands=[source, ones], regions=1, attributes={
             "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(every), ir.AffineMapAttr.get(part)]),
             "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(loop) for loop in loops]),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
@@ -138,7 +130,7 @@ def _multiplied(
     )  # fmt: skip
     block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
     with ir.InsertionPoint(block):
-        product = create("arith.mulf" if floating else "arith.muli", scalar, [*block.arguments])
+        product = create("arith.mulf" if isinstance(scalar, ir.FloatType) else "arith.muli", scalar, [*block.arguments])
         ir.Operation.create("linalg.yield", operands=[product])
     return made.results[0]
 
