@@ -71,29 +71,37 @@ def refuse_large(model: OnnxModel) -> None:
     each_body(model, refuse_large)
 
 
-def refuse_types(model: OnnxModel) -> None:
-    """Raises CompileError for the first node with operands of types for which its lowering ends the process. Types must
-    be inferred."""
+def refuse_operands(model: OnnxModel) -> None:
+    """Raises CompileError for the first node with operands of which its lowering ends the process: of a type, of more
+    or fewer axes, or of two types. Types must be inferred."""
     import onnx
 
-    types = element_types(model)
-    for node in model.proto.graph.node if model.opsets.get("") else ():
-        for operators, number, deadly in _DEADLY:
-            named = node.op_type in operators and node.domain in ("", "ai.onnx") and number < len(node.input)
-            if named and (kind := types.get(node.input[number], 0)) in deadly:
-                formal = onnx.defs.get_schema(node.op_type, model.opsets[""]).inputs[number]
+    version, types, shapes = model.opsets.get("", 0), element_types(model), static_shapes(model)
+    for node in model.proto.graph.node:
+        known = node.op_type in _OPERATORS and node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type, version)
+        schema = onnx.defs.get_schema(node.op_type, version) if known else None
+        for number, name in enumerate(node.input if schema is not None else ()):
+            found = expected = ""
+            place, kind, shape = (node.op_type, number), types.get(name, 0), shapes.get(name)
+            if schema is not None and kind in _DEADLY.get(place, ()):
+                formal = schema.inputs[number]
+                found = f"({formal.name}) is of type {onnx.TensorProto.DataType.Name(kind).lower()}"
+                expected = f"one of {', '.join(elements(formal))}"
+            elif shape is not None and place in _SINGLE and math.prod(shape) != 1:
+                found, expected = f"has the extents {list(shape)}", "one element"
+            elif shape == () and place in _VECTORS:
+                found, expected = "has the extents []", "a vector"
+            if found:
                 raise model.error(
-                    f"{label(node)}: operator {node.op_type}: operand {number} ({formal.name}) is of type "
-                    f"{onnx.TensorProto.DataType.Name(kind).lower()}; expected one of {', '.join(elements(formal))}"
+                    f"{label(node)}: operator {node.op_type}: operand {number} {found}; expected {expected}"
                 )
-        named = node.op_type in (*_OF_FIRST_TYPE, *_COMPARISONS) and node.domain in ("", "ai.onnx")
-        if named and onnx.defs.has(node.op_type, model.opsets[""]):
-            for pair in mixed(node, onnx.defs.get_schema(node.op_type, model.opsets[""]), types):
+        if schema is not None and node.op_type in (*_OF_FIRST_TYPE, *_COMPARISONS):
+            for pair in mixed(node, schema, types):
                 one, other = (types[name] for name in pair)
                 with_bits = {one, other} & _BYTES and 9 in (one, other)
                 if with_bits if node.op_type in _COMPARISONS else one in _BYTES and other not in _BYTES:
                     raise of_two_types(model, node, types, *pair)
-    each_body(model, refuse_types)
+    each_body(model, refuse_operands)
 
 
 def refuse_outside(model: OnnxModel) -> None:
@@ -135,9 +143,9 @@ def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
 
 _BYTES, _UNSIGNED, _FLOATS = {2, 3}, {4, 13}, {1, 10, 11, 16}  # uint8, int8; uint16, uint64; floats
 _INTEGERS = {2, 3, 4, 5, 6, 7, 12, 13}
-# Operators, the number of an operand, and its types for which the lowering ends the process. ONNX has none of these
+# Operators, the number of an operand, and its types of which the lowering ends the process. ONNX has none of these
 # types there, but neither has it others that Motet compiles.
-_DEADLY: tuple[tuple[tuple[str, ...], int, set[int]], ...] = (
+_DEADLY: dict[tuple[str, int], set[int]] = {(operator, number): types for operators, number, types in (
     (("AffineGrid", "AveragePool", "CausalConvWithState", "Conv", "ConvTranspose", "DynamicQuantizeLinear", "GRU",
       "Gemm", "GlobalAveragePool", "LRN", "LSTM", "LpNormalization", "MatMul", "Mish", "RMSNormalization", "RNN",
       "Softplus"), 0, _BYTES),
@@ -152,13 +160,23 @@ _DEADLY: tuple[tuple[tuple[str, ...], int, set[int]], ...] = (
     (("QLinearConv",), 1, _BYTES),
     (("QLinearConv",), 7, _UNSIGNED),
     (("QuantizeLinear",), 2, {13}),
-)  # fmt: skip
+) for operator in operators}  # fmt: skip
+# Operands of which it ends the process unless they have one element, or unless they have an axis.
+_SINGLE = {
+    ("BlackmanWindow", 0), ("Clip", 1), ("Clip", 2), ("CumSum", 1), ("HammingWindow", 0), ("HannWindow", 0),
+    ("NonMaxSuppression", 2), ("NonMaxSuppression", 3), ("NonMaxSuppression", 4),
+}  # fmt: skip
+_VECTORS = {
+    ("ConstantOfShape", 0), ("ReduceMean", 1), ("ReduceProd", 1), ("Slice", 1), ("Slice", 2), ("Slice", 3),
+    ("Slice", 4), ("SoftmaxCrossEntropyLoss", 1), ("Tile", 1),
+}  # fmt: skip
 # Operators of one type whose lowering ends the process where only the first operand is of bytes, and those where one is
 # of bytes and the other of bits. `well_formed.py` refuses all such models whose types are known without inference.
 _OF_FIRST_TYPE = (
     "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat", "Div", "Max", "Min", "Mul", "PRelu", "Where",
 )  # fmt: skip
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_OPERATORS = {operator for operator, _ in (*_DEADLY, *_SINGLE, *_VECTORS)} | {*_OF_FIRST_TYPE, *_COMPARISONS}
 _INDEXED = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND")
 OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {

@@ -29,7 +29,7 @@ from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.demands import demand_dropped, demand_extents
-from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_outside, refuse_types, refuse_unknown
+from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
@@ -109,7 +109,7 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     resolve_sequences(model)
     refuse_unknown(model)
     refuse_large(model)
-    refuse_types(model)
+    refuse_operands(model)
     refuse_outside(model)
     lowered = _lower_or_convert(model)
     try:

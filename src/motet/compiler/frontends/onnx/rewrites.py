@@ -61,8 +61,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     changed."""
     within = each_body(model, rewrite_forms)
     steps: list[tuple[Mapping[str, Rule], Mapping[str, Check]]] = [
-        ({**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES},
-         dict.fromkeys(_NUMBERS, _check_operands)),
+        ({**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {}),
         ({**composed.RULES, **_BEFORE}, {}), (narrow.RULES, {}), (_RULES, _CHECKS), (collected.RULES, {}),
     ]
     changed, facts = False, None
@@ -138,19 +137,6 @@ def _check_grams(node: onnx.NodeProto, facts: ModelFacts) -> None:
         raise facts.model.error(
             f"{label(node)}: operator TfIdfVectorizer: ngram_counts is {list(starts)}; expected ascending numbers "
             f"from 0 to {len(pool)}, the length of the pool"
-        )
-
-
-def _check_operands(node: onnx.NodeProto, facts: ModelFacts) -> None:
-    """Raises CompileError for operands that are not one number, or not a vector, where the wheel dies of others."""
-    numbers, single = _NUMBERS[node.op_type]
-    for number in numbers:
-        extents = facts.extents(node.input[number]) if number < len(node.input) and node.input[number] else None
-        if extents is None or None in extents or (extents.count(1) == len(extents) if single else extents):
-            continue
-        raise facts.model.error(
-            f"{label(node)}: operator {node.op_type}: operand {number} has the extents {extents}; expected "
-            f"{'one element' if single else 'a vector'}"
         )
 
 
@@ -297,14 +283,6 @@ def _reversed(
     return w.done([value])
 
 
-# Operands that are one number, or else a vector.
-_NUMBERS: dict[str, tuple[Sequence[int], bool]] = {
-    "Clip": ((1, 2), True), "CumSum": ((1,), True), "NonMaxSuppression": ((2, 3, 4), True),
-    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ((0,), True)),
-    "ConstantOfShape": ((0,), False), "Tile": ((1,), False),
-    **dict.fromkeys(("ReduceMean", "ReduceProd", "SoftmaxCrossEntropyLoss"), ((1,), False)),
-    "Slice": ((1, 2, 3, 4), False),
-}  # fmt: skip
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
     "LRN": _check_response_norm,
