@@ -1,4 +1,4 @@
-"""Asserts operators' requirements on dynamic extents (`ties.py`) that no lowering would.
+"""Asserts operators' requirements on dynamic extents (`ties.py`, `dropped_ties.py`) that no lowering would.
 
     BatchNormalization(x, s, …)   →   y = Where(Shape(x)[1] = Shape(s)[0], x, x), a node whose name has REQUIRE
                                       BatchNormalization(y, s, …)
@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.dropped_ties import all_ties
+from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
-from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.ties import Demand, Extents, all_ties, demands_of
+from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, simplify, static_shapes
+from motet.compiler.frontends.onnx.ties import Demand, demands_of
+from motet.compiler.frontends.onnx.unread import collect_dropped
 from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter, copy, element_types, symbolic_shapes
 
 if TYPE_CHECKING:
@@ -50,9 +52,17 @@ def demand_extents(model: OnnxModel) -> None:
     graph.node.extend(copies)
 
 
-def demand_dropped(model: OnnxModel) -> bool:
-    """Asserts what nodes demand that were dropped; returns whether there was anything that a call must check. Raises
-    CompileError where static extents do not fit."""
+def simplify_asserted(model: OnnxModel) -> None:
+    """Simplifies the model, but keeps what nodes demand that are dropped. Raises CompileError where static extents do
+    not fit."""
+    collect_dropped(model)
+    simplify(model)
+    if _demand_dropped(model):
+        simplify(model)
+
+
+def _demand_dropped(model: OnnxModel) -> bool:
+    """Asserts what nodes demand that were dropped; returns whether there was anything that a call must check."""
     graph, version = model.proto.graph, model.opsets.get("", 0)
     dropped, model.dropped = model.dropped, None
     if dropped is None or not dropped.nodes or version < _WHERE_SINCE:
@@ -65,14 +75,15 @@ def demand_dropped(model: OnnxModel) -> bool:
     }  # fmt: skip
     before = len(graph.node)
     said = {node.name for node in graph.node}
-    for node, given in dropped.nodes:
+    for one in dropped.nodes:
+        node, given = one.node, one.extents
         w = NodeWriter(node, facts, f"{node.name}/dropped")
         n = Numbers(w)
         places = {
             (number, axis): (name, axis) if name in computed else named.get(str(given[number][axis]))
             for number, name in enumerate(node.input) for axis in range(len(given[number]))
         }  # fmt: skip
-        for tie, met in _unknown(n, facts, given, all_ties(node, version, given), places):
+        for tie, met in _unknown(n, facts, given, all_ties(one, version), places):
             if f"{node.name}{REQUIRE}{node.op_type}: {tie}" not in said:
                 model.kept.add(n.require(n.of(0), met, str(tie)))
         graph.node.extend(w.nodes)

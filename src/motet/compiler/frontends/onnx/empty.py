@@ -7,16 +7,15 @@ The lowerings divide by extents, or compute an extent from the number of element
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motet.compiler.frontends.onnx.broadcasts import BROADCASTS
 from motet.compiler.frontends.onnx.fits import OF_SAME_SHAPE
-from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.tensors import kind_of
-from motet.compiler.frontends.onnx.writing import symbolic_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC
 from motet.compiler.ir.find import find_operations
@@ -31,23 +30,23 @@ _REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "MatMul", "Reshape", "SpaceT
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
 
-def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
-    """Rewrites the graph of `model` in place, given its known shapes; its types must be inferred. Returns whether it
-    changed. A result of the graph stays a node, which returns the constant."""
+def fold_empty(model: OnnxModel, extents: Mapping[str, Extents]) -> bool:
+    """Rewrites the graph of `model` in place, given the extents of its values; its types must be inferred. Returns
+    whether it changed. A result of the graph stays a node, which returns the constant."""
     import onnx
 
-    empty = _empty(model, shapes)
-    without_updates = [node for node in model.proto.graph.node if _is_without_updates(node, shapes)]
+    empty = _empty(model, extents)
+    without_updates = [node for node in model.proto.graph.node if _is_without_updates(node, extents)]
     if not empty and not without_updates:
         return False
     nodes: list[onnx.NodeProto] = []
-    extents = symbolic_shapes(model) if model.dropped is not None and not model.inner else {}
     of_calls = {dim.dim_param for value in model.proto.graph.input for dim in value.type.tensor_type.shape.dim}
-    measurable = _measurable(model, extents)
+    dropped = None if model.inner else model.dropped
+    measurable = set[str]() if dropped is None else _measurable(model, extents)
 
     def drop(node: onnx.NodeProto) -> None:
-        if model.dropped is not None and not model.inner:
-            model.dropped.add(node, extents)
+        if dropped is not None:
+            dropped.add(node, extents, model.constants)
             model.kept.update(name for name in measurable.intersection(node.input) if any(
                 not isinstance(extent, int) and extent not in of_calls for extent in extents.get(name, ())
             ))  # fmt: skip
@@ -77,7 +76,7 @@ def fold_empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> bool:
     return changed
 
 
-def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def _empty(model: OnnxModel, extents: Mapping[str, Extents]) -> dict[str, np.ndarray]:
     """The values of known type that are empty, or sums over an empty axis, by name."""
     import onnx
 
@@ -85,30 +84,40 @@ def _empty(model: OnnxModel, shapes: Mapping[str, tuple[int, ...]]) -> dict[str,
     kinds = {info.name: info.type.tensor_type.elem_type for info in (*graph.value_info, *graph.output)}
     sums = {
         node.output[0] for node in graph.node
-        if node.op_type == "Einsum" and any(0 in shapes.get(name, ()) for name in node.input)
+        if node.op_type == "Einsum" and any(0 in extents.get(name, ()) for name in node.input)
     }
-    return {
-        name: np.zeros(shapes[name], onnx.helper.tensor_dtype_to_np_dtype(kind))
-        for name, kind in kinds.items()
-        if kind not in (0, onnx.TensorProto.STRING) and min(shapes.get(name, (-1,)), default=0) >= 0
-        and (0 in shapes[name] or name in sums)
-    }
+    found: dict[str, np.ndarray] = {}
+    for name, kind in kinds.items():
+        if name in model.demands:
+            continue  # asserts a demand, read or not
+        if kind in (0, onnx.TensorProto.STRING) or not (0 in extents.get(name, ()) or name in sums):
+            continue
+        shape = [extent for extent in extents.get(name, (None,)) if isinstance(extent, int) and extent >= 0]
+        if len(shape) == len(extents.get(name, (None,))):
+            found[name] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(kind))
+    return found
 
 
-def _measurable(model: OnnxModel, extents: Mapping[str, Sequence[int | str | None]]) -> set[str]:
+def _measurable(model: OnnxModel, extents: Mapping[str, Extents]) -> set[str]:
     """The values whose extents cost nothing when they are not named: those of simple operators on tensors with
     elements."""
-    found = {*model.constants, *(value.name for value in model.proto.graph.input)} if extents else set[str]()
-    for node in model.proto.graph.node if extents else ():
+    found = {*model.constants, *(value.name for value in model.proto.graph.input)}
+    for node in model.proto.graph.node:
         shaped = node.op_type in _SHAPED or (node.op_type == "Tile" and node.input[1] in model.constants)
         if shaped and found.issuperset(filter(None, node.input)):
             found.update(name for name in node.output if 0 not in extents.get(name, (0,)))
     return found
 
 
-def _is_without_updates(node: onnx.NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def _is_without_updates(node: onnx.NodeProto, extents: Mapping[str, Extents]) -> bool:
     """Whether `node` is a scatter of no updates, whose result is its data."""
-    return node.op_type in _SCATTERS and 0 in shapes.get(node.input[2], ())
+    if node.op_type == "TensorScatter":
+        return 0 in extents.get(node.input[1], ())
+    if node.op_type not in _SCATTERS:
+        return False
+    indices = extents.get(node.input[1], ())
+    places = indices[:-1] if node.op_type == "ScatterND" else indices  # the last axis has the numbers of one index
+    return 0 in places or 0 in extents.get(node.input[2], ())
 
 
 def _gives_constant(model: OnnxModel, node: onnx.NodeProto) -> bool:

@@ -28,7 +28,7 @@ from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
-from motet.compiler.frontends.onnx.demands import demand_dropped, demand_extents
+from motet.compiler.frontends.onnx.demands import demand_extents, simplify_asserted
 from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.functions import inlined, name_within
@@ -41,7 +41,6 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
-from motet.compiler.frontends.onnx.unread import collect_dropped
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
@@ -102,10 +101,7 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     refuse_outside(model)  # onnx's evaluator takes such indices modulo the extent
     fold_constants(model)  # inference would take the value of a Slice with computed bounds to be its operand's
     demand_extents(model)
-    collect_dropped(model)
-    simplify(model)
-    if demand_dropped(model):
-        simplify(model)
+    simplify_asserted(model)
     resolve_sequences(model)
     refuse_unknown(model)
     refuse_large(model)

@@ -17,6 +17,7 @@ from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.conditional_loops import settle_loops
+from motet.compiler.frontends.onnx.demands import simplify_asserted
 from motet.compiler.frontends.onnx.empty import refuse_empty
 from motet.compiler.frontends.onnx.extents import settle_extents
 from motet.compiler.frontends.onnx.functions import expand_functions
@@ -88,7 +89,7 @@ def lower(model: OnnxModel) -> Lowered:
     rewritten = rewrite_forms(model)
     rewritten |= keep_outside(model)
     if expand_functions(model, UNSOUND) or rewritten:
-        simplify(model)
+        simplify_asserted(model)
     first: LoweringError | None = None
     for _ in range(MAX_ATTEMPTS):
         try:

@@ -36,19 +36,34 @@ class ExtentBound:
     most: int | None
 
 
+Extents = Sequence["int | str | None"]  # numbers, the model's names of dynamic extents, None for others
+
+
+@dataclass(frozen=True)
+class DroppedNode:
+    """A node whose results became known without it, with the extents of its inputs and of its first result, if its rank
+    is known, and the values of its inputs that are constant."""
+
+    node: onnx.NodeProto
+    extents: Sequence[Extents]
+    result: Extents | None
+    values: Sequence[np.ndarray | None]
+
+
 @dataclass
 class Dropped:
-    """Nodes whose results became known without them, with the extents of their inputs. Nodes whose results are all
-    `unread` in the model as it was are left out."""
+    """Nodes that were dropped. Nodes whose results are all `unread` in the model as it was are left out."""
 
     unread: set[str]
-    nodes: list[tuple[onnx.NodeProto, list[Sequence[int | str | None]]]]
+    nodes: list[DroppedNode]
 
-    def add(self, node: onnx.NodeProto, extents: Mapping[str, Sequence[int | str | None]]) -> None:
+    def add(self, node: onnx.NodeProto, extents: Mapping[str, Extents], constants: Mapping[str, np.ndarray]) -> None:
         if not self.unread.issuperset(node.output) and all(name in extents for name in node.input if name):
             copy = type(node)()
             copy.CopyFrom(node)
-            self.nodes.append((copy, [extents.get(name, ()) for name in node.input]))
+            given = [extents.get(name, ()) for name in node.input]
+            values = [constants.get(name) for name in node.input]
+            self.nodes.append(DroppedNode(copy, given, extents.get(node.output[0]), values))
 
 
 @dataclass

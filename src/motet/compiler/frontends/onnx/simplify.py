@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -26,9 +27,9 @@ from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs
-from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.unread import drop_dead_nodes, replace_nodes
-from motet.compiler.frontends.onnx.writing import REQUIRE
+from motet.compiler.frontends.onnx.writing import REQUIRE, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -46,10 +47,12 @@ def simplify(model: OnnxModel) -> None:
 
 
 def _simplify(model: OnnxModel) -> None:
+    extents: Mapping[str, Extents] = {}
     for _ in range(MAX_ROUNDS):
         infer_shapes(model)
         changed = name_casts(model)
-        changed |= fold_empty(model, static_shapes(model))
+        extents = symbolic_shapes(model)
+        changed |= fold_empty(model, extents)
         changed |= fold_required(model)
         changed |= fold_constants(model)
         changed |= fold_shapes(model)
@@ -59,7 +62,7 @@ def _simplify(model: OnnxModel) -> None:
         changed |= fold_batch_normalization(model)
         if not changed:
             break
-    drop_dead_nodes(model)
+    drop_dead_nodes(model, extents)
     each_body(model, _simplify)
 
 

@@ -1,13 +1,14 @@
-"""What ONNX's operators demand of the extents of their inputs, as ties between two axes of one node, or of one axis."""
+"""What ONNX's operators demand of the extents of their inputs, as ties between two axes of one node, or of one axis:
+those demands that no lowering asserts. `dropped_ties.py` has the others."""
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from motet.compiler.frontends.onnx.broadcasts import BROADCASTS
+from motet.compiler.frontends.onnx.model import Extents
 from motet.compiler.frontends.onnx.simplify import attribute
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Tie:
         one = (own == 1 and (self.stretches or self.either)) or (other == 1 and self.either)
         return one or own == -(-other * self.times // self.block)
 
-    def holds(self, extents: Sequence[int | str | None]) -> bool:
+    def holds(self, extents: Extents) -> bool:
         """Whether extents that are not all known when compiling fit in every call."""
         own, other = extents
         if own is not None and own == other and self.block == self.times == 1:
@@ -82,12 +83,15 @@ class Tie:
 
 @dataclass(frozen=True)
 class Fixed:
-    """Axis `axis` of input `number` has the extent `count`, or a multiple of it."""
+    """Axis `axis` of input `number` has the extent `count`, or a multiple of it, or is `at_least` that long. It may be
+    1, too, if it `stretches`."""
 
     number: int
     axis: int
     count: int
     multiple: bool = False
+    stretches: bool = False
+    at_least: bool = False
 
     @property
     def places(self) -> Sequence[tuple[int, int]]:
@@ -95,33 +99,66 @@ class Fixed:
 
     def __str__(self) -> str:
         wanted = f"a multiple of {self.count}" if self.multiple else str(self.count)
-        return f"axis {self.axis} of input {self.number} must be {wanted}"
+        before = "at least " if self.at_least else "1, or " if self.stretches and self.count != 1 else ""
+        return f"axis {self.axis} of input {self.number} must be {before}{wanted}"
 
     def fits(self, extents: Sequence[int]) -> bool:
-        return extents[0] % self.count == 0 if self.multiple else extents[0] == self.count
+        if self.at_least:
+            return extents[0] >= self.count
+        one = self.stretches and extents[0] == 1
+        return one or (extents[0] % self.count == 0 if self.multiple else extents[0] == self.count)
 
-    def holds(self, extents: Sequence[int | str | None]) -> bool:
-        return False
+    def holds(self, extents: Extents) -> bool:
+        return self.at_least and self.count <= 0
 
     def met(self, n: Numbers, sizes: Sequence[str]) -> str:
-        if self.multiple:
-            return n.w.add("Equal", n.w.add("Mod", sizes[0], n.of(self.count)), n.of(0))
-        return n.w.add("Equal", sizes[0], n.of(self.count))
+        if self.at_least:
+            return n.less(n.of(self.count - 1), sizes[0])
+        rest = n.w.add("Mod", sizes[0], n.of(self.count)) if self.multiple else sizes[0]
+        met = n.w.add("Equal", rest, n.of(0 if self.multiple else self.count))
+        return n.w.add("Or", met, n.w.add("Equal", sizes[0], n.of(1))) if self.stretches and self.count != 1 else met
 
 
-Demand = Tie | Fixed
-Extents = Sequence["int | str | None"]
+@dataclass(frozen=True)
+class Counted:
+    """Input `number`, of rank `rank`, has `count` elements, or a multiple of it."""
+
+    number: int
+    rank: int
+    count: int
+    multiple: bool = False
+
+    @property
+    def places(self) -> Sequence[tuple[int, int]]:
+        return [(self.number, axis) for axis in range(self.rank)]
+
+    def __str__(self) -> str:
+        return f"the elements of input {self.number} must be {'a multiple of ' if self.multiple else ''}{self.count}"
+
+    def fits(self, extents: Sequence[int]) -> bool:
+        return math.prod(extents) % self.count == 0 if self.multiple else math.prod(extents) == self.count
+
+    def holds(self, extents: Extents) -> bool:
+        return 0 in extents and (self.multiple or not self.count)
+
+    def met(self, n: Numbers, sizes: Sequence[str]) -> str:
+        count = n.w.joined("Mul", sizes) if sizes else n.of(1)
+        rest = n.w.add("Mod", count, n.of(self.count)) if self.multiple else count
+        return n.w.add("Equal", rest, n.of(0 if self.multiple else self.count))
+
+
+Demand = Tie | Fixed | Counted
 Demands = Callable[["onnx.NodeProto", Sequence[Extents]], Iterable[Demand]]
 
 
-def _present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
+def present(node: onnx.NodeProto, numbers: Iterable[int]) -> Iterator[int]:
     return (number for number in numbers if len(node.input) > number and node.input[number])
 
 
 def _of_channels(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
     """Statistics, scales and offsets: one for each channel."""
     if len(extents[0]) > 1:
-        yield from (Tie(number, 0, 0, 1) for number in _present(node, range(1, 5)) if len(extents[number]) == 1)
+        yield from (Tie(number, 0, 0, 1) for number in present(node, range(1, 5)) if len(extents[number]) == 1)
 
 
 def _in_groups(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
@@ -167,7 +204,7 @@ def _integer_product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterat
     """Zero points for the tensor, for each row of the first matrix, for each column of the second one."""
     yield from _multiplied(extents, 0, 1)
     for zero, factor, back in ((2, 0, 2), (3, 1, 1)):
-        for number in _present(node, [zero]):
+        for number in present(node, [zero]):
             if len(extents[number]) == 1 and len(extents[factor]) >= back:
                 yield Tie(number, 0, factor, len(extents[factor]) - back, stretches=True)
 
@@ -180,7 +217,7 @@ def _integer_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> It
 def _quantised_convolution(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
     """Scales and zero points of image and result, those of all filters or one for each of them, and its biases."""
     yield from _for_filters(node, extents, ((4, 3), (5, 3)), (1, 2, 6, 7))
-    yield from (Tie(number, 0, 3, 0) for number in _present(node, [8]) if len(extents[number]) == 1)
+    yield from (Tie(number, 0, 3, 0) for number in present(node, [8]) if len(extents[number]) == 1)
 
 
 def _for_filters(
@@ -190,7 +227,7 @@ def _for_filters(
     for number, filters in per_filter:
         if len(node.input) > number and node.input[number] and len(extents[number]) == 1:
             yield Tie(number, 0, filters, 0, stretches=True)
-    for number in _present(node, single):
+    for number in present(node, single):
         yield from (Fixed(number, axis, 1) for axis in range(len(extents[number])))
 
 
@@ -212,15 +249,18 @@ def _loss(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
     """A target for each row of scores, and a weight for each class."""
     if len(extents[1]) == len(extents[0]) - 1:
         yield from (Tie(1, axis, 0, axis + (axis > 0)) for axis in range(len(extents[1])))
-        yield from (Tie(number, 0, 0, 1) for number in _present(node, [2]))
+        yield from (Tie(number, 0, 0, 1) for number in present(node, [2]))
 
 
 def _reversed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
     yield Tie(1, 0, 0, attribute(node, "batch_axis", 1))
 
 
-def _sampled(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
+def _sampled(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
+    """A grid for each image, of a coordinate for each of its axes."""
     yield Tie(1, 0, 0, 0)
+    if len(extents[1]) == len(extents[0]):
+        yield Fixed(1, len(extents[1]) - 1, len(extents[0]) - 2)
 
 
 def _recurrent(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
@@ -233,8 +273,8 @@ def _recurrent(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie
         for number, times in rows:
             if len(node.input) > number and node.input[number]:
                 yield from (Tie(number, 1, 2, 2, times=times), Tie(number, 0, 2, 0))
-    yield from (Tie(number, 0, 0, batch) for number in _present(node, [4]) if len(extents[number]) == 1)
-    for number in _present(node, [5, 6]):
+    yield from (Tie(number, 0, 0, batch) for number in present(node, [4]) if len(extents[number]) == 1)
+    for number in present(node, [5, 6]):
         if len(extents[number]) == 3 and len(extents[2]) == 3:
             yield from (Tie(number, batch, 0, batch), Tie(number, 1 - batch, 2, 0), Tie(number, 2, 2, 2))
 
@@ -244,17 +284,18 @@ def _regions(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
 
 
 def _written(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """An update has the extents of the cache, except along the axis where it is written."""
+    """An update has the extents of the cache, except along the axis where it is written, which may be longer."""
     rank = len(extents[0])
     axis = attribute(node, "axis", -2) % max(rank, 1)
     if len(extents[1]) == rank:
-        yield from (Tie(1, each, 0, each) for each in range(rank) if each != axis)
-        yield from (Tie(number, 0, 0, 0) for number in _present(node, [2]))
+        linear = attribute(node, "mode", b"linear") == b"linear"
+        yield from (Tie(1, each, 0, each, at_most=each == axis) for each in range(rank) if linear or each != axis)
+        yield from (Tie(number, 0, 0, 0) for number in present(node, [2]))
 
 
 def _masked(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
     """A mask is broadcast to batch, heads and queries; along the keys it may be shorter."""
-    for number in _present(node, [3]):
+    for number in present(node, [3]):
         rank = len(extents[number])
         alike = [2, 1, 0] if len(extents[0]) == 4 else [1]
         yield from (
@@ -274,131 +315,6 @@ def _joined(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
             yield from (Tie(number, each, 0, each) for each in range(rank) if each != axis)
 
 
-_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
-_ALWAYS: dict[str, Demands] = {
-    "Attention": _masked, "BatchNormalization": _of_channels, "Concat": _joined, "ConvInteger": _integer_convolution,
-    "DequantizeLinear": _linear, "GRU": _recurrent, "GridSample": _sampled, "GroupNormalization": _in_groups,
-    "InstanceNormalization": _of_channels, "LSTM": _recurrent, "MatMulInteger": _integer_product,
-    "NegativeLogLikelihoodLoss": _loss, "QLinearConv": _quantised_convolution, "QLinearMatMul": _quantised_product,
-    "QuantizeLinear": _linear, "RMSNormalization": _trailing, "RNN": _recurrent,
-    "ReverseSequence": _reversed, "RoiAlign": _regions, "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
-}  # fmt: skip
-
-
-# -- operators whose lowering asserts them, unless their result is known without it ----------------
-
-
-def _broadcast(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """All operands with each other."""
-    yield from _met(extents, range(len(extents)), 0)
-
-
-def _met(extents: Sequence[Extents], numbers: Iterable[int], last: int) -> Iterator[Tie]:
-    """Operands that broadcast with each other, except along their `last` trailing axes."""
-    for own, other in itertools.combinations([number for number in numbers if len(extents[number]) > last], 2):
-        for back in range(last + 1, min(len(extents[own]), len(extents[other])) + 1):
-            yield Tie(other, len(extents[other]) - back, own, len(extents[own]) - back, either=True)
-
-
-def _followed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """Slopes, scales and offsets, which are broadcast to the first input."""
-    for number in range(1, len(extents)):
-        shift = len(extents[0]) - len(extents[number])
-        yield from (Tie(number, axis, 0, axis + shift, stretches=True)
-                    for axis in range(len(extents[number])) if shift >= 0)  # fmt: skip
-
-
-def _product(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    left, right = len(extents[0]), len(extents[1])
-    if left and right:
-        yield Tie(1, max(right - 2, 0), 0, left - 1)
-        yield from _met(extents, (0, 1), 2)
-
-
-def _gemm(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """The third operand is broadcast to the product of the others."""
-    rows, columns = attribute(node, "transA", 0) != 0, attribute(node, "transB", 0) == 0
-    if len(extents[0]) != 2 or len(extents[1]) != 2:
-        return
-    yield Tie(1, 1 - columns, 0, 1 - rows)
-    for number in _present(node, [2]):
-        place = len(extents[number])
-        if place > 0:
-            yield Tie(number, place - 1, 1, int(columns), stretches=True)
-        if place > 1:
-            yield Tie(number, place - 2, 0, int(rows), stretches=True)
-
-
-def _einsum(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """The extents of each letter are equal, unless one is known to be 1."""
-    terms = attribute(node, "equation", b"").decode().replace(" ", "").partition("->")[0].split(",")
-    found: dict[str, tuple[int, int]] = {}
-    for number, term in enumerate(terms[: len(extents)]):
-        before, _, after = term.partition("...")
-        rank = len(extents[number])
-        for axis, letter in [*enumerate(before), *enumerate(after, rank - len(after))]:
-            if 0 <= axis < rank and extents[number][axis] != 1:
-                first = found.setdefault(letter, (number, axis))
-                if first != (number, axis):
-                    yield Tie(number, axis, *first)
-
-
-def _parts(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    rank = len(extents[0])
-    if rank and all(len(part) == rank for part in extents):
-        axis = attribute(node, "axis", 1) % rank
-        for number in range(1, len(extents)):
-            yield from (Tie(number, each, 0, each) for each in range(rank) if each != axis)
-
-
-def _picked(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """Indices of elements, at most as many as there are along the other axes."""
-    rank = len(extents[0])
-    if rank and len(extents[1]) == rank:
-        axis = attribute(node, "axis", 0) % rank
-        yield from (Tie(1, each, 0, each, at_most=True) for each in range(rank) if each != axis)
-
-
-def _replaced(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """An update for each index of an element."""
-    if len(extents[1]) == len(extents[2]):
-        yield from (Tie(2, each, 1, each) for each in range(len(extents[1])))
-        yield from _picked(node, extents)
-
-
-def _picked_slices(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    batches = attribute(node, "batch_dims", 0)
-    if batches <= min(len(extents[0]), len(extents[1])):
-        yield from (Tie(1, each, 0, each) for each in range(batches))
-
-
-def _replaced_slices(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """An update for each index of a slice, which has the extents of the data that the index leaves."""
-    places = len(extents[1]) - 1
-    depth = extents[1][-1] if extents[1] else None
-    if isinstance(depth, int) and len(extents[2]) == places + len(extents[0]) - depth:
-        yield from (Tie(2, each, 1, each) for each in range(places))
-        yield from (Tie(2, each, 0, each - places + depth) for each in range(places, len(extents[2])))
-
-
-def _convolved(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """As many channels as all groups of filters read, and an offset for each filter."""
-    image, filters, offset = _CONVOLUTIONS[node.op_type]
-    if min(len(extents[image]), len(extents[filters])) > 1:
-        yield Tie(image, 1, filters, 1, times=attribute(node, "group", 1))
-    yield from (Tie(number, 0, filters, 0) for number in _present(node, [offset]) if len(extents[number]) == 1)
-
-
-def _transposed(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
-    """As many channels as filters, and an offset for each channel of the result."""
-    if min(len(extents[0]), len(extents[1])) > 1:
-        yield Tie(0, 1, 1, 0)
-        yield from (
-            Tie(number, 0, 1, 1, times=attribute(node, "group", 1))
-            for number in _present(node, [2]) if len(extents[number]) == 1
-        )  # fmt: skip
-
-
 def _attended(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
     """Queries, keys and values of the same batch, keys and values of the same heads and places."""
     ranks = {len(each) for each in extents[:3]}
@@ -408,6 +324,9 @@ def _attended(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]
     yield from (Tie(2, each, 1, each) for each in range(1, ranks.pop() - 1))
     if len(extents[0]) == 4:
         yield Tie(1, 3, 0, 3)
+    elif (own := attribute(node, "kv_num_heads", 0)) and (heads := attribute(node, "q_num_heads", 0)) % own == 0:
+        yield Tie(0, 2, 1, 2, times=heads // own)
+    yield from _masked(node, extents)
 
 
 def _square(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
@@ -415,12 +334,34 @@ def _square(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Tie]:
         yield Tie(0, rank - 1, 0, rank - 2)
 
 
-_CONVOLUTIONS = {"Conv": (0, 1, 2), "ConvInteger": (0, 1, 4), "DeformConv": (0, 1, 3), "QLinearConv": (0, 3, 8)}
-_LOWERED: dict[str, Demands] = {
-    **dict.fromkeys(BROADCASTS, _broadcast), **dict.fromkeys(_CONVOLUTIONS, _convolved), "Attention": _attended,
-    "Concat": _parts, "ConvTranspose": _transposed, "Det": _square, "Einsum": _einsum, "GatherElements": _picked,
-    "GatherND": _picked_slices, "Gemm": _gemm, "LayerNormalization": _followed, "MatMul": _product, "PRelu": _followed,
-    "Scatter": _replaced, "ScatterElements": _replaced, "ScatterND": _replaced_slices, "Where": _broadcast,
+def _chosen(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
+    """The numbers for places that are chosen, and for those that are not."""
+    yield Fixed(2, 0, 2)
+
+
+def _rotated(node: onnx.NodeProto, extents: Sequence[Extents]) -> Iterator[Demand]:
+    """Sines and cosines for each place of each sequence, and for the halves of what is rotated of each head."""
+    along, heads = (2, 1) if len(extents[0]) == 4 else (1, attribute(node, "num_heads", 0))
+    rotated, rank = attribute(node, "rotary_embedding_dim", 0), len(extents[1])
+    for number in (1, 2):
+        if len(node.input) < 4 and len(extents[number]) == 3:
+            yield Tie(number, 0, 0, 0, stretches=True)
+            yield Tie(number, 1, 0, along, stretches=True)
+        if rotated:
+            yield Fixed(number, rank - 1, rotated // 2)
+        elif heads:
+            yield Tie(0, len(extents[0]) - 1, number, rank - 1, times=2 * heads)
+
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+_ALWAYS: dict[str, Demands] = {
+    "Attention": _attended, "BatchNormalization": _of_channels, "Concat": _joined, "ConvInteger": _integer_convolution,
+    "DequantizeLinear": _linear, "Det": _square, "GRU": _recurrent, "GridSample": _sampled,
+    "GroupNormalization": _in_groups, "InstanceNormalization": _of_channels, "LSTM": _recurrent,
+    "MatMulInteger": _integer_product, "NegativeLogLikelihoodLoss": _loss, "OneHot": _chosen,
+    "QLinearConv": _quantised_convolution, "QLinearMatMul": _quantised_product, "QuantizeLinear": _linear,
+    "RMSNormalization": _trailing, "RNN": _recurrent, "ReverseSequence": _reversed, "RoiAlign": _regions,
+    "RotaryEmbedding": _rotated, "SoftmaxCrossEntropyLoss": _loss, "TensorScatter": _written,
 }  # fmt: skip
 
 
@@ -430,11 +371,3 @@ def demands_of(node: onnx.NodeProto, version: int) -> Demands | None:
         return None
     old = node.op_type == "GroupNormalization" and version < _OF_CHANNELS_SINCE
     return _of_groups if old else _ALWAYS.get(node.op_type)
-
-
-def all_ties(node: onnx.NodeProto, version: int, extents: Sequence[Extents]) -> Iterator[Demand]:
-    """All that a node demands whose operator will not be lowered."""
-    rules = [demands_of(node, version), _LOWERED.get(node.op_type) if node.domain in ("", "ai.onnx") else None]
-    for rule in rules:
-        if rule is not None:
-            yield from rule(node, extents)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import reads
-from motet.compiler.frontends.onnx.model import Dropped, OnnxModel
-from motet.compiler.frontends.onnx.writing import copy, symbolic_shapes
+from motet.compiler.frontends.onnx.model import Dropped, Extents, OnnxModel
+from motet.compiler.frontends.onnx.writing import copy
 
 if TYPE_CHECKING:
     import onnx
 
 
-def drop_dead_nodes(model: OnnxModel) -> None:
-    """Removes nodes without used results, and unused constants."""
+def drop_dead_nodes(model: OnnxModel, extents: Mapping[str, Extents]) -> None:
+    """Removes nodes without used results, and unused constants; `extents` are those of the graph's values."""
     kept, dead, live = _read_nodes(model)
     if dead and not model.inner:
-        _collect(model, dead)
+        if model.dropped is not None:
+            for node in dead:
+                model.dropped.add(node, extents, model.constants)
         if _keep_demands(model, dead, live):
             kept, _, live = _read_nodes(model)
     replace_nodes(model, kept)
@@ -50,13 +52,6 @@ def _read_nodes(model: OnnxModel) -> tuple[list[onnx.NodeProto], list[onnx.NodeP
         else:
             dead.append(node)
     return kept[::-1], dead, live
-
-
-def _collect(model: OnnxModel, dead: Sequence[onnx.NodeProto]) -> None:
-    if model.dropped is not None:
-        extents = symbolic_shapes(model)
-        for node in dead:
-            model.dropped.add(node, extents)
 
 
 def _keep_demands(model: OnnxModel, dead: Sequence[onnx.NodeProto], live: set[str]) -> bool:
