@@ -57,12 +57,13 @@ PARAMETER_DTYPES = frozenset({
 })  # fmt: skip
 MAX_ATTEMPTS = 24
 # Operators whose function body replaces the wheel's lowering: that of RotaryEmbedding crashes for valid models, that of
-# Gelu takes 0.797724 for √(2/π) = 0.797885, that of Selu rounds its constants to five digits, those of losses divide by
-# the number of rows instead of the sum of weights, and those of windows compute in the type of the result, also in
-# bytes, of which they crash.
+# CenterCropPad pads dynamic extents that it should crop, and writes outside of its result, that of Gelu takes 0.797724
+# for √(2/π) = 0.797885, that of Selu rounds its constants to five digits, those of losses divide by the number of rows
+# instead of the sum of weights, and those of windows compute in the type of the result, also in bytes, of which they
+# crash.
 UNSOUND = frozenset({
-    "BlackmanWindow", "Gelu", "HammingWindow", "HannWindow", "NegativeLogLikelihoodLoss", "RotaryEmbedding", "Selu",
-    "SoftmaxCrossEntropyLoss",
+    "BlackmanWindow", "CenterCropPad", "Gelu", "HammingWindow", "HannWindow", "NegativeLogLikelihoodLoss",
+    "RotaryEmbedding", "Selu", "SoftmaxCrossEntropyLoss",
 })  # fmt: skip
 
 
