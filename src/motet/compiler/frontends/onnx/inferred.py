@@ -39,6 +39,23 @@ def keep_shapes(graph: onnx.GraphProto) -> None:
             del node.input[1:], node.attribute[:]
 
 
+def widen_attention(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> bool:
+    """Replaces Attention over values of rank 3 and dynamic width, for which inference finds an extent of 0, by Compress
+    along the last axis, whose result has a dynamic one. For graphs that are only inferred; returns whether there were
+    any."""
+    import onnx
+
+    infos = (*inferred.input, *inferred.value_info, *inferred.output)
+    widths = {info.name: dims[2] for info in infos if len(dims := info.type.tensor_type.shape.dim) == 3}
+    found = [
+        node for node in graph.node if node.op_type == "Attention" and node.domain in ("", "ai.onnx")
+        and node.input[2] in widths and not widths[node.input[2]].HasField("dim_value")
+    ]  # fmt: skip
+    for node in found:
+        node.CopyFrom(onnx.helper.make_node("Compress", [node.input[0], node.input[2]], node.output[:1], axis=2))
+    return bool(found)
+
+
 def refine_outputs(model: OnnxModel, inferred: onnx.GraphProto) -> None:
     """Applies inferred types to outputs; keeps the extents and names that the model declares. If inference finds
     another number than declared, the extent is left to the lowering, with a warning, as in ONNX Runtime."""

@@ -26,7 +26,7 @@ from motet.compiler.frontends.onnx.branches import inline_branches
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.empty import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
-from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs
+from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs, widen_attention
 from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.unread import drop_dead_nodes, replace_nodes
 from motet.compiler.frontends.onnx.writing import REQUIRE, symbolic_shapes
@@ -99,7 +99,7 @@ def infer_shapes(model: OnnxModel) -> None:
     try:
         follows = not _has_long_vectors(whole)
         inferred = onnx.shape_inference.infer_shapes(whole, data_prop=follows)
-        while drop_windows(whole.graph, inferred.graph):
+        while drop_windows(whole.graph, inferred.graph) or widen_attention(whole.graph, inferred.graph):
             inferred = onnx.shape_inference.infer_shapes(whole, data_prop=follows)
     except onnx.shape_inference.InferenceError as error:
         reason = " ".join(str(error).split()).removeprefix("[ShapeInferenceError] ")
