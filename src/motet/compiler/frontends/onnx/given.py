@@ -122,7 +122,7 @@ def _cumulative(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
         return None
     w = NodeWriter(node, facts)
     n = Numbers(w)
-    found, shape = Axes(n, axis, rank), n.shape(node.input[0])
+    found, shape = Axes(n, w.reshape(axis, [1]), rank), n.shape(node.input[0])
     place = n.sum(n.mul(found.marks, n.of(range(rank))), 0)
     every = n.of(range(rank))
     parts = [
@@ -168,7 +168,7 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
         """One number for each axis."""
         if len(node.input) <= number or not node.input[number]:
             return n.of([default] * rank)
-        own = n.read(node.input[number], [-1, 1])
+        own = n.read(node.input[number], [count, 1])
         # Models write the largest integers for "to the end"; clamp, so that sums do not overflow.
         own = n.within(own, n.of(-_LARGE), n.of(_LARGE))
         return n.add(n.sum(n.mul(rows, own), 0), n.mul(others, n.of(default)))

@@ -3,6 +3,8 @@
 - Pad: a Slice, then a Pad without negative pads, or a Gather along each axis.
 - Split: Slices. TopK: sorts all elements. Range: counts the numbers first. AffineGrid.
 - Tile, ConstantOfShape and Expand: assertions that the numbers fit. Reshape: also the extents for 0 and -1.
+- Clip: an assertion that a limit of dynamic extents is one number.
+- Conv and ConvTranspose with a bias, or filters, whose number is dynamic: the bias is added to the result.
 
 `read_value_extents` makes the computed extents extents of inputs.
 """
@@ -16,7 +18,8 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.ties import Counted, Demand, Fixed, Tie
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -110,9 +113,9 @@ def _source(n: Numbers, place: str, count: str, mode: str) -> str:
 
 
 def _tile(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    if facts.version < 6 or not given(node, facts, 1) or not facts.rank(node.input[0]):
+    if facts.version < 6 or not given(node, facts, 1) or not (rank := facts.rank(node.input[0])):
         return None
-    return _bounded(node, facts, 1, 0, "a number of repeats")
+    return _bounded(node, facts, 1, 0, "a number of repeats", rank)
 
 
 def _reshape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -155,16 +158,56 @@ def _constant_of_shape(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Nod
     return _bounded(node, facts, 0, 0, "an extent")
 
 
-def _bounded(node: onnx.NodeProto, facts: ModelFacts, number: int, least: int, what: str) -> list[onnx.NodeProto]:
-    """`node` with the assertion that the elements of input `number` are at least `least`."""
+def _bounded(
+    node: onnx.NodeProto, facts: ModelFacts, number: int, least: int, what: str, count: int | None = None
+) -> list[onnx.NodeProto]:
+    """`node` with the assertions that the elements of input `number` are at least `least`, and that there are `count`
+    of them."""
     w = NodeWriter(node, facts)
     n = Numbers(w)
     name = node.input[number]
+    if count is not None and name not in facts.shapes:
+        name = w.reshape(_demanded(n, Fixed(number, 0, count)), [count])
     fits = n.less(n.of(least - 1), w.add("ReduceMin", w.cast(name, _I64), keepdims=0))
     made = w.add(node.op_type, *node.input[:number], n.require(name, fits, f"{what} is less than {least}"))
     w.nodes[-1].attribute.extend(node.attribute)
     w.nodes[-1].name = node.name
     return w.done([made])
+
+
+def _demanded(n: Numbers, tie: Demand) -> str:
+    """The first input that `tie` is about, which the call must fulfil."""
+    names = n.w.node.input
+    sizes = [n.w.add("Gather", n.w.add("Shape", names[number]), n.of(axis)) for number, axis in tie.places]
+    made = n.require(names[tie.number], tie.met(n, sizes), str(tie))
+    n.w.facts.model.demands.add(made)
+    return made
+
+
+def _clip(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    w, clipped = NodeWriter(node, facts), copy(node)
+    n = Numbers(w)
+    for number in (number for number, name in enumerate(node.input) if number and name and name not in facts.shapes):
+        rank = facts.rank(node.input[number])
+        if rank is None:
+            return None
+        clipped.input[number] = w.reshape(w.reshape(_demanded(n, Counted(number, rank, 1)), [1]), [])
+    return [*w.nodes, clipped] if w.nodes else None
+
+
+def _biased(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    rank, transposed = facts.rank(node.input[0]), node.op_type == "ConvTranspose"
+    if facts.version < 9 or len(node.input) < 3 or not node.input[2] or not rank or facts.rank(node.input[2]) != 1:
+        return None  # before 9, there is no Where for the assertion
+    filters, bias = (facts.extents(name) for name in node.input[1:3])
+    if filters is None or bias is None or None not in (filters[transposed], bias[0]):
+        return None
+    w = NodeWriter(node, facts)
+    n = Numbers(w)
+    tie = Tie(2, 0, 1, 1, times=attribute(node, "group", 1)) if transposed else Tie(2, 0, 1, 0)
+    result = w.add(node.op_type, *node.input[:2])
+    w.nodes[-1].attribute.extend(node.attribute)
+    return w.done([n.add(result, w.reshape(_demanded(n, tie), [1, -1, *[1] * (rank - 2)]))])
 
 
 def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -219,7 +262,7 @@ def _top_k(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     axis = attribute(node, "axis", -1) % rank
     known = (facts.extents(node.input[0]) or [None] * rank)[axis]
     extent = w.add("Gather", n.shape(node.input[0]), n.of([axis]), axis=0) if known is None else n.of([known])
-    asked = n.read(node.input[1], [])
+    asked = w.reshape(n.read(node.input[1], [1]), [])
     fits = w.add("And", n.less(n.of(-1), asked), n.less(asked, n.add(w.reshape(extent, []), n.of(1))))
     most = f"the extent of axis {axis}" if known is None else known
     asked = n.require(asked, fits, f"expected k from 0 to {most}")
@@ -257,6 +300,7 @@ def _range(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
 
 
 RULES: dict[str, Rule] = {
-    "AffineGrid": _affine_grid, "ConstantOfShape": _constant_of_shape, "Expand": _expand, "Pad": _pad,
-    "Range": _range, "Reshape": _reshape, "Split": _split, "Tile": _tile, "TopK": _top_k,
+    "AffineGrid": _affine_grid, "Clip": _clip, "ConstantOfShape": _constant_of_shape, "Conv": _biased,
+    "ConvTranspose": _biased, "Expand": _expand, "Pad": _pad, "Range": _range, "Reshape": _reshape, "Split": _split,
+    "Tile": _tile, "TopK": _top_k,
 }  # fmt: skip

@@ -239,6 +239,8 @@ def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     if update[axis] != 1:
         places = w.add("Where", written, at, _number(w, 0))
         places = w.add("Expand", places, w.add("Shape", node.input[0]))
+        if update[axis] is None:  # perhaps 0: an element more, so that there is a first one
+            value = w.add("Pad", value, _number(w, [0] * rank + [int(each == axis) for each in range(rank)]))
         value = w.add("GatherElements", value, places, axis=axis)
     return w.done([w.add("Where", written, value, node.input[0])])
 
