@@ -20,28 +20,59 @@ from motet.compiler.frontends.onnx.places import (
     numbers,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import kind_of, replace
+from motet.compiler.frontends.onnx.tensors import kind_of, replace, replace_all
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import constant_index
 
 _NUMBER = "torch.onnx.num_outputs"
+_PARTS = "torch.onnx.split"  # before operator set 13
 OF_SAME_SHAPE = ("Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sqrt", "Tanh")
 
 
 def _split(node: NodeOperands) -> None:
-    """Asserts that the parts add up to the extent."""
+    """Asserts that the parts add up to the extent. Parts that an attribute gives become slices where an extent is
+    dynamic: the wheel takes them for equal ones."""
     if not node.operands[0].rank:
         return  # of unknown rank, like the result of an If; a later step refuses what cannot be lowered
     place = OperandAxis(node.operands[0], node.attribute("axis", 0) % node.operands[0].rank)
     parts = _parts(node)
-    if not place.is_dynamic:
-        return
-    if parts is not None:
+    if parts is not None and place.is_dynamic:
         assert_any([(place.size, constant_index(sum(parts)))], f"{place} must be equal to the sum of the parts")
-    elif _NUMBER in node.op.attributes:
+    if parts is not None and _PARTS in node.op.attributes and DYNAMIC in node.operands[0].kind.extents:
+        _divide(node, place.axis, parts)
+    elif place.is_dynamic and parts is None and _NUMBER in node.op.attributes:
         _even_split(place, node.attribute("num_outputs", 1))
+
+
+def _divide(node: NodeOperands, axis: int, parts: Sequence[int]) -> None:
+    data, kinds = node.operands[0], [kind_of(result) for result in node.op.results]
+    if len(kinds) != len(parts) or any(kind is None for kind in kinds):
+        return
+    found: list[ir.Value | None] = []
+    for number, kind in enumerate(kinds):
+        value = _slice_along(data, axis, sum(parts[:number]), parts[number])
+        found.append(create("tensor.cast", kind.builtin, [value]) if kind and kind.builtin != value.type else value)
+    replace_all(node.op, found)
+
+
+def _slice_along(data: ExtentOperand, axis: int, first: int, count: int | OperandAxis) -> ir.Value:
+    """`count` elements of `data` from `first` along `axis`."""
+    sizes, offsets = list(data.kind.extents), [0] * data.rank
+    sizes[axis], offsets[axis] = (count if isinstance(count, int) else count.extent), first
+    dynamic = [
+        count.size if each == axis and not isinstance(count, int) else OperandAxis(data, each).size
+        for each, extent in enumerate(sizes) if extent == DYNAMIC
+    ]
+    return ir.Operation.create(
+        "tensor.extract_slice", results=[ir.RankedTensorType.get(sizes, data.kind.scalar)],
+        operands=[builtin(data), *dynamic], attributes={
+            "static_offsets": ir.DenseI64ArrayAttr.get(offsets), "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
+            "static_strides": ir.DenseI64ArrayAttr.get([1] * data.rank),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, len(dynamic), 0]),
+        },
+    ).results[0]  # fmt: skip
 
 
 def _even_split(place: OperandAxis, count: int) -> None:
@@ -55,14 +86,18 @@ def _even_split(place: OperandAxis, count: int) -> None:
 def _parts(node: NodeOperands) -> list[int] | None:
     """The constant extents that a Split names; None if it names none, or if they are dynamic."""
     given = node.op.attributes
-    if "torch.onnx.split" in given:  # before operator set 13
-        return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given["torch.onnx.split"])]
+    if _PARTS in given:
+        return [ir.IntegerAttr(part).value for part in ir.ArrayAttr(given[_PARTS])]
     return numbers(node, 1)
 
 
 def _slice(node: NodeOperands) -> None:
-    """Asserts that a slice has as many elements as the model declares; no later stage checks this."""
+    """Asserts that a slice has as many numbers of each kind, and as many elements as the model declares; no later stage
+    checks this."""
     data, result = node.operands[0], kind_of(node.op.results[0])
+    vectors = [operand for operand in node.operands[1:] if operand.rank == 1]
+    for other in vectors[1:]:
+        assert_equal(OperandAxis(vectors[0], 0), OperandAxis(other, 0))
     starts, ends, axes, steps = (numbers(node, number) for number in (1, 2, 3, 4))
     absent = [number for number in (3, 4) if node.operand(number) is None]
     if result is None or starts is None or ends is None:
@@ -187,6 +222,16 @@ def _top_k(node: NodeOperands) -> None:
         assert_that(compare(AT_MOST, constant_index(asked[0]), place.size), f"{place} must be at least {asked[0]}")
 
 
+def _extreme(node: NodeOperands) -> None:
+    """Asserts that there is an element, if the result is known to have the place of one."""
+    data = node.operands[0]
+    along = node.attribute("axis", 0) % max(data.rank, 1)
+    others = [extent for axis, extent in enumerate(data.kind.extents) if axis != along]
+    if data.rank and OperandAxis(data, along).is_dynamic and 0 not in others and DYNAMIC not in others:
+        place = OperandAxis(data, along)
+        assert_that(compare(AT_MOST, constant_index(1), place.size), f"{place} must be at least 1")
+
+
 def _recurrent(node: NodeOperands) -> None:
     """Asserts that initial states have one row for each sequence, and casts them to that extent, so that the loop over
     the steps carries states of unchanging extents."""
@@ -199,33 +244,14 @@ def _recurrent(node: NodeOperands) -> None:
         own = OperandAxis(state, batch)
         assert_equal(own, rows)
         if own.is_dynamic or rows.is_dynamic:
-            node.op.operands[number] = _taken_as(state, batch, rows)
-
-
-def _taken_as(operand: ExtentOperand, axis: int, place: OperandAxis) -> ir.Value:
-    """`operand` as a tensor whose extent along `axis` is that at `place`, to which it is equal."""
-    sizes = list(operand.kind.extents)
-    sizes[axis] = place.extent
-    dynamic = [
-        place.size if each == axis else OperandAxis(operand, each).size
-        for each, extent in enumerate(sizes) if extent == DYNAMIC
-    ]
-    made = ir.Operation.create(
-        "tensor.extract_slice", results=[ir.RankedTensorType.get(sizes, operand.kind.scalar)],
-        operands=[builtin(operand), *dynamic], attributes={
-            "static_offsets": ir.DenseI64ArrayAttr.get([0] * operand.rank),
-            "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * operand.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, len(dynamic), 0]),
-        },
-    )  # fmt: skip
-    shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in sizes)
-    kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{operand.kind.element}>")
-    return create("torch_c.from_builtin_tensor", kind, made.results)
+            made = _slice_along(state, batch, 0, rows)
+            shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in made.type.shape)
+            kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{state.kind.element}>")
+            node.op.operands[number] = create("torch_c.from_builtin_tensor", kind, [made])
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {
-    **dict.fromkeys(OF_SAME_SHAPE, _declared),
+    **dict.fromkeys(OF_SAME_SHAPE, _declared), **dict.fromkeys(("ArgMax", "ArgMin"), _extreme),
     "Einsum": _einsum, "GatherElements": _gather_elements, "GatherND": _gather_nd,
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent), "Reshape": _reshape,
     "ScatterElements": _scatter_elements, "ScatterND": _scatter_nd, "Slice": _slice, "Split": _split, "TopK": _top_k,
