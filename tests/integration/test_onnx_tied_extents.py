@@ -46,6 +46,7 @@ class Tied:
 
 
 NINE = of(9)
+HEADS = {"q_num_heads": 2, "kv_num_heads": 2}
 TIED = {
     "batch": Tied("BatchNormalization", (2, "n", 5), [NINE, NINE, NINE, NINE]),
     "batch of vectors": Tied("BatchNormalization", (2, "n"), [NINE, NINE, NINE, NINE]),
@@ -82,6 +83,24 @@ TIED = {
                   outputs=2, place=2),
     "offsets of gates": Tied("LSTM", (1, "n"), [of(3, 2, 5), of(1, 16, 5), of(1, 16, 4)], 32, (1, 31, 64),
                              {"hidden_size": 4}, outputs=3, place=3),
+    "offset of filters": Tied("Conv", ("n",), [of(2, 4, 7), of(3, 4, 3)], 3, (1, 2, 6), place=2),
+    "filters": Tied("Conv", ("n", 2, 3), [of(2, 4, 7), of(4)], 4, (2, 6), {"group": 2}, place=1),
+    "offset of channels": Tied("ConvTranspose", ("n",), [of(2, 4, 5), of(4, 3, 2)], 6, (1, 3), {"group": 2}, place=2),
+    "repeats": Tied("Tile", ("n",), [of(3, 2)], 2, (0, 1, 3), dtype=np.int64, place=1),
+    "limit": Tied("Clip", ("n",), [of(3, 2)], 1, (0, 2, 3), place=1),
+    "ends": Tied("Slice", ("n",), [of(5, 2), np.array([0]), np.array([0])], 1, (0, 2), dtype=np.int64, place=2),
+    "ends along an axis": Tied("Slice", ("n",), [of(5, 2), np.array([0])], 1, (0, 2), dtype=np.int64, place=2),
+    "parts": Tied("Split", ("n", 2), [], 5, (0, 4, 6), {"split": [2, 3]}, outputs=2, opset=12),
+    "parts of a known axis": Tied("Split", (5, "n"), [], 4, (), {"split": [2, 3]}, outputs=2, opset=12),
+    "place": Tied("ArgMax", ("n", 2), [], wrong=(0,)),
+    "kept and left": Tied("OneHot", ("n",), [np.arange(3), np.array(4)], 2, (0, 1, 3), place=2),
+    "half of a head": Tied("RotaryEmbedding", (2, 4, "n"), [of(2, 4, 8), of(2, 4, 2)], 2, (1, 3, 4), {"num_heads": 2},
+                           place=1),
+    "update": Tied("TensorScatter", (2, "n", 3), [of(2, 5, 3)], 0, (6, 9), {"axis": 1}, place=1),
+    "keys": Tied("Attention", (2, 5, "n"), [of(2, 2, 4), of(2, 5, 4)], 4, (2, 8), HEADS, place=1, close=1e-4),
+    "batch of keys": Tied("Attention", ("n", 5, 4), [of(2, 2, 4), of(2, 5, 4)], 2, (1, 4), HEADS, place=1, close=1e-4),
+    "values": Tied("Attention", (2, 5, "n"), [of(2, 2, 4), of(2, 5, 4)], 8, (3,), HEADS, place=2, close=1e-4,
+                   said="Reshape"),
 }  # fmt: skip
 # Results that are known without the node, mostly because they have no elements.
 NONE = {
@@ -110,6 +129,19 @@ NONE = {
     "gates": Tied("GRU", (3, 0, "n"), [of(1, 12, 9), of(1, 12, 4)], attributes={"hidden_size": 4}, outputs=2),
     "widened": Tied("DequantizeLinear", ("n", 0), [NINE], attributes={"axis": 0}, dtype=np.uint8),
     "square": Tied("Det", (0, "n", 3), [], right=3, wrong=(1, 2, 4)),
+    "expanded": Tied("Expand", ("n", 1, 0), [np.array([3, 4, 0])], 3, (0, 2, 4)),
+    "expanded to nothing": Tied("Expand", ("n", 3), [np.array([0, 3])], 1, (2, 3)),
+    "nothing": Tied("Reshape", (3, "n"), [np.array([0, 4])], 0, (1, 4), {"allowzero": 1}),
+    "axis of one": Tied("Squeeze", ("n", 3, 0), [np.array([0])], 1, (0, 2, 3)),
+    "index": Tied("Gather", ("n", 0), [np.array([0, 3])], 4, (0, 1, 3)),
+    "index from the end": Tied("Gather", (0, "n"), [np.array(-4)], 5, (0, 3), {"axis": 1}),
+    "chosen": Tied("Compress", ("n", 0), [np.array([True, False, True])], 3, (0, 2), {"axis": 0}, said="Gather"),
+    "ellipsis": Tied("Einsum", ("n", 0, 4), [of(2, 3, 0)], 2, (0, 3, 4), {"equation": "...jk,...ij->...ik"}),
+    "kept and left": Tied("OneHot", ("n",), [np.zeros((3, 0), np.int64), np.array(4)], 2, (0, 1, 3), place=2),
+    "rotations": Tied("RotaryEmbedding", (0, "n", 2), [of(0, 4, 8), of(0, 4, 2)], 4, (2, 5), {"num_heads": 2}, place=1),
+    "no filters": Tied("Conv", ("n", 4, 3), [of(2, 4, 7), of(0)], 0, (1, 2), place=1),
+    "no update": Tied("TensorScatter", (2, "n", 3), [of(2, 0, 3)], 4, (), {"axis": 1}),
+    "no indices": Tied("ScatterND", (2, "n"), [of(4, 3), np.zeros((2, 0, 2), np.int64)], 0, (1, 2), place=2),
 }  # fmt: skip
 CASES = TIED | {f"no elements, {name}": tied for name, tied in NONE.items()}
 
@@ -145,7 +177,7 @@ def test_parameters_fit_an_axis_that_a_call_decides(name: str) -> None:
         assert result.shape == wanted.shape
         np.testing.assert_allclose(result.astype(np.float64), wanted.astype(np.float64), tied.close, tied.close)
     for n in tied.wrong:
-        with pytest.raises(CallError, match=rf'main: {tied.op} "node[^"]*": .*\d') as refused:
+        with pytest.raises(CallError, match=rf'main: {tied.said or tied.op} "node[^"]*": .*\d') as refused:
             session(given(tied, n))
         assert "\n" not in str(refused.value)
 
@@ -192,6 +224,32 @@ def test_extents_of_a_value_that_only_a_known_result_needs_are_compared() -> Non
     assert session(of(9, 5)).shape == (5, 0)
     with pytest.raises(CallError, match=r'Gemm "node": axis 1 of input 1 and axis 0 of input 0 must be equal: '):
         session(of(10, 5))
+
+
+def test_an_axis_is_cropped_or_padded_to_its_centre_whatever_it_is() -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("CenterCropPad", ["x", "three"], ["y"], "node", axes=[0])], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m"])],
+        [onnx.helper.make_empty_tensor_value_info("y")], [onnx.numpy_helper.from_array(np.array([3]), "three")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    session, reference = motet.load(motet.compile(model)), ReferenceEvaluator(model)
+    for x in (of(6, 2), of(5, 2), of(4, 1), of(3, 1), of(2, 3), of(1, 1), of(0, 2)):
+        np.testing.assert_array_equal(session(x), np.asarray(reference.run(None, {"x": x})[0]))
+
+
+def test_indices_of_an_axis_are_checked_where_another_one_has_no_elements() -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Gather", ["x", "places"], ["y"], "node")], "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m"])],
+        [onnx.helper.make_empty_tensor_value_info("y")], [onnx.numpy_helper.from_array(np.array([0, -4]), "places")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10)
+    session = motet.load(motet.compile(model))
+    assert session(of(4, 0)).shape == (2, 0)
+    for shape in ((3, 0), (0, 0), (3, 2)):
+        with pytest.raises(CallError, match=rf'Gather "node": axis 0 of input 0 must be at least 4: 4 and {shape[0]}'):
+            session(of(*shape))
 
 
 def test_what_nothing_reads_demands_nothing() -> None:
