@@ -10,6 +10,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.prepared import load_source
 
+from motet import cpu_features
 from motet.artifact.reader import Artifact
 from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
@@ -18,7 +19,7 @@ from motet.compiler.placement.place import Place
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
 from motet.errors import CompileError
-from motet.runtime import cpu_features, load
+from motet.runtime import load
 from motet.runtime.session import Session
 
 OPENCL = "opencl:"  # before the name of a target of OpenCL devices

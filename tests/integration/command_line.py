@@ -34,7 +34,7 @@ _LONGEST = 1 << 17  # bytes of a request
 # Modules that most commands import when they run.
 _EXPECTED = ("compiler.service", "runtime.binding", "runtime.session", "runtime.drivers.host.driver",
              "runtime.drivers.null", "tools.opening", "tools.plans", "tools.progress", "tools.run_ranks",
-             "tools.show", "tools.slow_kernels", "tools.specs", "tools.verifying")
+             "specs", "tools.show", "tools.slow_kernels", "tools.verifying")
 
 
 def run(

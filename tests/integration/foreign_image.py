@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from motet import cpu_features
 from motet.artifact import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS
-from motet.runtime import cpu_features
 from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.host.loader import Linker
 from motet.runtime.instantiate import Concrete, make_concrete

@@ -25,6 +25,7 @@ import numpy as np
 from msgspec import structs
 
 from motet.artifact.schema import Variant
+from motet.artifact.uri import split_uri
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4
 from motet.compiler.targets.family import Family
 from motet.errors import DeviceError, KernelFault, MotetError
@@ -41,7 +42,6 @@ from motet.runtime.device import (
     open_device,
 )
 from motet.runtime.timeline import HostTimeline, Point
-from motet.runtime.uri import split_uri
 
 PREFIX = "noisy-"
 _FEW = 0.3  # how many of the delays are none at all

@@ -38,8 +38,8 @@ from motet.artifact.reader import MANIFEST, PARAMETERS
 from motet.artifact.schema import SCHEMA_VERSION
 from motet.artifact.writer import write_artifact
 from motet.c_library.build import build_library
+from motet.cpu_features import machine
 from motet.errors import CallError, OptionError
-from motet.runtime.cpu_features import machine
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is installed"),

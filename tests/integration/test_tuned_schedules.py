@@ -20,8 +20,8 @@ from motet.compiler import pipeline
 from motet.compiler.build.variant import VariantOptions
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.families import resolve_target
+from motet.cpu_features import machine
 from motet.errors import DeviceError, OptionError
-from motet.runtime.cpu_features import machine
 
 pytestmark = pytest.mark.usefixtures("all_levels")
 

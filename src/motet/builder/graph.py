@@ -12,9 +12,9 @@ import numpy as np
 import motet.builder.elementwise as elementwise
 from motet.builder.contraction import matmul
 from motet.builder.movement import index
-from motet.builder.serialized import write_serialized
 from motet.builder.tensor import Dim, GraphArgument, GraphText, Tensor, caller, dtype_name, quote
 from motet.errors import CompileError
+from motet.serialized import write_serialized
 
 if TYPE_CHECKING:
     from motet.compiler.ir.program import Program

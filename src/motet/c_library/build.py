@@ -18,8 +18,8 @@ from pathlib import Path
 from motet.artifact.dtypes import DTYPES, SAFETENSORS_NAMES
 from motet.artifact.files import unwritable
 from motet.artifact.schema import SCHEMA_VERSION, STATUS_BYTES
+from motet.cpu_features import X86_NAMES
 from motet.errors import OptionError
-from motet.runtime.cpu_features import X86_NAMES
 from motet.runtime.drivers.host import layout
 from motet.runtime.drivers.host.threads import support_object
 from motet.version import VERSION

@@ -27,7 +27,7 @@ def cache_key(job: Job) -> str:
     if job.tune_schedule:
         parts += _measured_on(job)
     if "native" in job.targets:
-        from motet.runtime.cpu_features import host_features
+        from motet.cpu_features import host_features
 
         parts += sorted(host_features())
     files = {name: external_data.resolve(job.model, name) for name in job.data_files}

@@ -19,9 +19,9 @@ from motet.compiler.source_files import content_of, large_file, read_file
 from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget, multiplies
 from motet.compiler.targets.families import HOST, default_levels, driver_options, target_names
 from motet.compiler.targets.rates import read_rates
+from motet.cpu_features import host_features
 from motet.errors import OptionError
 from motet.options import option_help
-from motet.runtime.cpu_features import host_features
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from motet.compiler.targets.families import families
 from motet.decoding import decode_json
 from motet.errors import DeviceError
 from motet.lab.host_loops import HostLoops
+from motet.measuring.disturbance import Watch
 from motet.records.machine import fingerprint
 from motet.runtime.device import DeviceInfo, open_device
-from motet.tools.benching.disturbance import Watch
 from motet.version import VERSION
 
 MARGIN = 1.10  # by which a figure may exceed a measured limit
@@ -77,7 +77,7 @@ def _measured(info: DeviceInfo, threads: int) -> DeviceLimits:
     if opened.instruction and isinstance(target, CpuTarget):
         lanes, moved = target.widest_bits // 32, target.widest_bits // 8
         return DeviceLimits(2 * lanes / opened.instruction, moved / opened.instruction, strict=True)
-    from motet.tools.rates import measure_family
+    from motet.measuring.rates import measure_family
 
     rates = measure_family(info)
     flops, moved = rates.get("contraction", 0.0), rates.get("memory", 0.0)

@@ -183,7 +183,7 @@ def _energy(number: int, run: _Run) -> float | str:
 
 
 def _inputs(signature: Any, seed: int) -> Arrays:
-    from motet.tools.specs import random_tensor
+    from motet.specs import random_tensor
 
     arrays: Arrays = []
     for index, spec in enumerate(signature.inputs):

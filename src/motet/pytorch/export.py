@@ -2,7 +2,7 @@
 
 torch.export traces the module, its operators are decomposed to those that torch-mlir lowers, and its graph becomes MLIR
 in the `torch` dialect. Only this runs in the caller's process. The text and the parameters form a serialised program
-(`motet/builder/serialized.py`), which the compiler reads (`compiler/frontends/torch/loading.py`).
+(`motet/serialized.py`), which the compiler reads (`compiler/frontends/torch/loading.py`).
 """
 
 # torch need not be installed, and much of it has no types.
@@ -26,8 +26,6 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils._pytree import tree_map
 
-from motet.builder.serialized import write_serialized
-from motet.compiler.frontends.torch.interface import Guard, Interface
 from motet.compiler.ir._mlir import fx_importer, ir, new_context, register_torch_dialect
 from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import (
@@ -52,12 +50,14 @@ from motet.pytorch.dims import settle_dims
 from motet.pytorch.extents import settle_extents, state_specialised
 from motet.pytorch.factorisations import refuse_factorisations
 from motet.pytorch.guards import read_guards
+from motet.pytorch.interface import Guard, Interface
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
 from motet.pytorch.places import called, find_place, module_path
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
+from motet.serialized import write_serialized
 
 PARAMETER_BYTES = 4096  # floating-point constants of this size and more become parameters
 

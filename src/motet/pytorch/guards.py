@@ -20,8 +20,8 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
 from torch.utils._sympy.printers import PythonPrinter
 
-from motet.compiler.frontends.torch.interface import Guard
 from motet.errors import CompileError, Location
+from motet.pytorch.interface import Guard
 
 _SOURCE = re.compile(r"(L(?:\['[^']*'\]|\[\d+\])+)\.size\(\)\[(\d+)\]")
 _FIRST = 2  # torch.export takes extents of 0 and 1 for others than these when it traces, but lets them pass in calls

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 
-import motet.runtime.cpu_features as cpu_features
+import motet.cpu_features as cpu_features
 from motet.artifact.hashes import PIECE, hexdigest
 from motet.artifact.places import on_rank, rank_of, split_place
 from motet.artifact.reader import Artifact

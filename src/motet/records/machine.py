@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from motet.runtime.cpu_features import host_features, level, machine
+from motet.cpu_features import host_features, level, machine
 from motet.runtime.device import DeviceInfo
 
 

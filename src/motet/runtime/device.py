@@ -24,11 +24,11 @@ import numpy as np
 
 from motet.artifact.places import rank_of, split_place
 from motet.artifact.schema import Variant
+from motet.artifact.uri import family_of, split_required, split_uri
 from motet.errors import DeviceError
 from motet.plug_ins import plug_ins
 from motet.runtime.launching import how_to_launch
 from motet.runtime.timeline import Point
-from motet.runtime.uri import family_of, split_required, split_uri
 
 API_VERSION = 1
 GROUP = "motet.drivers"

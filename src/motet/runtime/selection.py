@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import motet.runtime.cpu_features as cpu_features
+import motet.cpu_features as cpu_features
 from motet.artifact.device_flags import print_alternative
 from motet.artifact.places import split_place
 from motet.artifact.plans import all_steps
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
+from motet.artifact.uri import family_of, split_required, split_uri
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import DeviceInfo, driver_names, find_device, is_family, numbered_instance, obstacle_of
 from motet.runtime.launching import how_to_launch
-from motet.runtime.uri import family_of, split_required, split_uri
 
 HOST = "host"
 # Older names of families, and families of code whose devices another family's driver opens.

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-import motet.runtime.cpu_features as cpu_features
+import motet.cpu_features as cpu_features
 from motet.artifact.device_flags import bindings_of
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant

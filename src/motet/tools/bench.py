@@ -16,13 +16,13 @@ from motet.tools.profile import KernelTime, profile_kernels, profile_lines
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
+    from motet.measuring.latency import Latency
     from motet.runtime.session import Session
-    from motet.tools.benching.latency import Latency
+    from motet.specs import Array
     from motet.tools.benching.roof import Roof
     from motet.tools.benching.throughput import Throughput
     from motet.tools.opening import Opened, OpenOptions
     from motet.tools.placements import Repetition
-    from motet.tools.specs import Array
 
 HELP = """Measure how long a call takes.
 
@@ -115,10 +115,10 @@ def bench_function(
     oracle: arguments.Oracle = "upstream",
     json: arguments.Json = False,
 ) -> None:
+    from motet.specs import parse_spec
     from motet.tools import verifying
     from motet.tools.opening import OpenOptions
     from motet.tools.placements import Repetition
-    from motet.tools.specs import parse_spec
 
     verifying.check_options(verify, oracle)
     _check_modes(other, in_flight, compare_placements, profile, number, trace, verify)
@@ -173,8 +173,8 @@ def _check_modes(
 
 
 def _bench_calls(file: str, opening: OpenOptions, wishes: _BenchWishes) -> None:
+    from motet.measuring.disturbance import Watch
     from motet.tools import verifying
-    from motet.tools.benching.disturbance import Watch
     from motet.tools.opening import start_session
     from motet.tools.progress import Progress
     from motet.tools.run import choose_function, write_trace
@@ -196,7 +196,7 @@ def _bench_calls(file: str, opening: OpenOptions, wishes: _BenchWishes) -> None:
 
 
 def _bench_two(files: tuple[str, str], opening: OpenOptions, wishes: _BenchWishes) -> None:
-    from motet.tools.benching.disturbance import Watch
+    from motet.measuring.disturbance import Watch
     from motet.tools.benching.versus import check_same_inputs, measure_versus, versus_lines
     from motet.tools.opening import start_session
     from motet.tools.progress import Progress
@@ -222,7 +222,7 @@ def _bench_two(files: tuple[str, str], opening: OpenOptions, wishes: _BenchWishe
 
 
 def _bench_throughput(file: str, opening: OpenOptions, wishes: _BenchWishes, in_flight: int) -> None:
-    from motet.tools.benching.disturbance import Watch
+    from motet.measuring.disturbance import Watch
     from motet.tools.benching.throughput import measure_throughput
     from motet.tools.opening import start_session
     from motet.tools.progress import Progress
@@ -244,7 +244,7 @@ def _bench_throughput(file: str, opening: OpenOptions, wishes: _BenchWishes, in_
 
 
 def _bench_placements(file: str, opening: OpenOptions, wishes: _BenchWishes) -> None:
-    from motet.tools.benching.disturbance import Watch
+    from motet.measuring.disturbance import Watch
     from motet.tools.run import choose_function
 
     opened, bindings = opening.open(file)
@@ -291,7 +291,7 @@ def _compare(
 
 def _print(kind: str, found: Any, lines: Sequence[str], disturbances: list[str], json: bool) -> None:
     """Prints a result; a disturbed machine is a warning on standard error, and a field of the JSON."""
-    from motet.tools.benching.disturbance import warning_of
+    from motet.measuring.disturbance import warning_of
     from motet.tools.benching.writing import bench_json
 
     typer.echo(bench_json(kind, found, disturbances) if json else "\n".join(lines))
@@ -305,7 +305,7 @@ def measure(
 ) -> tuple[Measurement, list[float]]:
     """Measures calls of function `name`, after first calls that prepare for the shapes; returns the medians of the
     samples as well."""
-    from motet.tools.benching.latency import Caller, latency_of
+    from motet.measuring.latency import Caller, latency_of
     from motet.tools.benching.roof import roof_of
 
     caller = Caller(session, name, arrays)

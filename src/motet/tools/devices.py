@@ -61,9 +61,9 @@ def _measure(found: Sequence[DeviceInfo], json: bool, output: str | None) -> Non
     import msgspec
 
     from motet.compiler.targets.families import families
+    from motet.measuring.rates import measure_family
     from motet.tools.compile import write_text
     from motet.tools.progress import Progress
-    from motet.tools.rates import measure_family
     from motet.tools.show import show_table
 
     known = families()

@@ -131,8 +131,8 @@ def _stem(file: str) -> str:
 
 def _write_firmware(static: StaticFunction, harts: int, memory: int, inputs: list[str], path: Path) -> None:
     from motet.exporting.firmware import export_firmware
+    from motet.specs import parse_spec
     from motet.tools.show import show_bytes
-    from motet.tools.specs import parse_spec
 
     firmware = export_firmware(static, harts, memory, [parse_spec(text) for text in inputs])
     _write(path, firmware.image)
@@ -143,8 +143,8 @@ def _write_firmware(static: StaticFunction, harts: int, memory: int, inputs: lis
 
 def _write_image(static: StaticFunction, machine: str | None, format: str, inputs: list[str], path: Path) -> None:
     from motet.exporting.embedded_image import export_image, machine_for
+    from motet.specs import parse_spec
     from motet.tools.show import show_bytes
-    from motet.tools.specs import parse_spec
 
     flash = export_image(static, machine_for(static, machine), [parse_spec(text) for text in inputs])
     content = flash.file(format)

@@ -155,6 +155,8 @@ def _is_kernel(artifact: Artifact, symbol: str) -> bool:
 def describe(artifact: Artifact, measured: Measured | None = None) -> dict[str, Any]:
     """The contents of the text output as JSON values. Sizes are in bytes; dynamic ones are the manifest's expressions.
     `measured` are the seconds of the steps of plans."""
+    from motet.artifact.launch_facts import launch_facts
+
     manifest = artifact.manifest
     return {
         "version": JSON_VERSION,
@@ -286,44 +288,13 @@ def _computed(names: Sequence[str]) -> str:
     return shown + (f"; and {len(names) - _PARTS_SHOWN} more" if len(names) > _PARTS_SHOWN else "")
 
 
-def launch_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
-    """The resources of each launch of a GPU's kernels; empty for other devices. `spills` are bytes per thread,
-    `max_threads` is the largest block that the registers of an SM can hold; Intel's have others
-    (`intel_launches.py`)."""
-    import msgspec
-
-    from motet.artifact.gpu_limits import gpu_limits
-    from motet.tools.intel_launches import FAMILY, intel_facts
-
-    if variant.family == FAMILY:
-        return intel_facts(artifact, variant)
-    limits = gpu_limits(variant.family, variant.target)
-    facts: list[dict[str, Any]] = []
-    for name in variant.objects:
-        path = PurePosixPath(name)
-        if path.suffix not in _BINARIES or limits is None:
-            continue
-        described: dict[str, Any] = msgspec.json.decode(artifact.member(str(path.with_suffix(".json"))))
-        facts.append({
-            "launch": path.stem,
-            "binary": path.suffix[1:],
-            "threads": described.get("threads") or described["warps"] * limits.warp,
-            "max_threads": limits.most_threads(described["registers"]),
-            **{key: described[key] for key in ("registers", "spills", "shared", "scratch")},
-            **({"library": described["library"]} if described.get("library") else {}),
-        })
-    return facts
-
-
-_BINARIES = (".cubin", ".ptx", ".hsaco")
-
-
 def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:
-    from motet.tools.intel_launches import FAMILY, intel_lines
+    from motet.artifact.launch_facts import INTEL, launch_facts
+    from motet.tools.intel_launches import intel_lines
     from motet.tools.show import show_bytes, show_table
 
     facts = launch_facts(artifact, variant)
-    if not facts or variant.family == FAMILY:
+    if not facts or variant.family == INTEL:
         return intel_lines(facts)
     rows = [
         [

@@ -3,57 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
-import msgspec
-
-from motet.artifact.launch import Launch, Native
-from motet.artifact.reader import Artifact
-from motet.artifact.schema import Variant
-from motet.decoding import decode_json
-
-FAMILY = "intel"
-_UNITS = {
-    "registers": "registers of a sub-group", "register_bytes": "bytes of a register",
-    "spilled_registers": "registers of a sub-group", "spilled_bytes": "bytes of a sub-group",
-    "max_work_group": "work-items", "matrix_engine": "is used",
-}
-
-
-def intel_facts(artifact: Artifact, variant: Variant) -> list[dict[str, Any]]:
-    """The resources of each tile program of a variant for Intel's GPUs."""
-    facts: list[dict[str, Any]] = []
-    for name in variant.objects:
-        path = PurePosixPath(name)
-        if path.suffix != ".json":
-            continue
-        launch = decode_json(artifact.member(name), Launch)
-        facts.append({
-            "launch": launch.kernel,
-            "binary": "spv" if launch.native is None else "zebin",
-            "work_items": launch.warps * launch.sub_group,
-            "sub_group": launch.sub_group,
-            "local_bytes": launch.shared,
-            **({} if launch.native is None else {"native": _native(launch.native)}),
-        })
-    return facts
-
-
-def _native(native: Native) -> dict[str, Any]:
-    return {
-        "device": native.device, "compiler": native.compiler, "flags": native.flags,
-        **{
-            name: {"value": getattr(native, name), "unit": unit, "source": native.sources.get(name, "not stated")}
-            for name, unit in _UNITS.items()
-        },
-        "retries": msgspec.to_builtins(native.retries),
-        "passed_over": None if native.passed_over is None else msgspec.to_builtins(native.passed_over),
-    }
+from motet.artifact.launch_facts import INTEL_UNITS
 
 
 def intel_lines(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The same as a table."""
+    """A table of `launch_facts`."""
     from motet.tools.show import show_bytes, show_table
 
     rows = [[*_row(fact), show_bytes(fact["local_bytes"])] for fact in facts]
@@ -75,7 +31,7 @@ def _row(fact: Mapping[str, Any]) -> list[str]:
     native = fact.get("native")
     if native is None:
         return [fact["launch"], fact["binary"], items, "", "", "", ""]
-    value = {name: native[name]["value"] for name in _UNITS}
+    value = {name: native[name]["value"] for name in INTEL_UNITS}
     spilled = value["spilled_registers"]
     return [
         fact["launch"], fact["binary"], items, str(value["max_work_group"]),

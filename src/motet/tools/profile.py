@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from motet.artifact.schema import Variant
     from motet.runtime.function import Function
     from motet.runtime.trace import Traced
-    from motet.tools.specs import Array
+    from motet.specs import Array
 
 _LEAST, _MOST = 5, 100  # traced calls
 

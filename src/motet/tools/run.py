@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from motet.ranks import RankedSession
     from motet.runtime.function import Function
     from motet.runtime.session import Session
+    from motet.specs import Array
     from motet.tools.opening import Opened
-    from motet.tools.specs import Array
 
 HELP = """Run a function and print its results.
 
@@ -71,9 +71,9 @@ def run_function(
         "--dry-run", help="Do not run: print the device of this machine that each device of the program would be.",
     )] = False,
 ) -> None:
+    from motet.specs import parse_spec
     from motet.tools import run_ranks, verifying
     from motet.tools.opening import load_opened, open_bound
-    from motet.tools.specs import parse_spec
 
     with run_ranks.ranks_of_launcher() as ranks:
         if ranks is not None and not ranks.leads:
@@ -147,7 +147,7 @@ def _run(
 
 def _deliver(results: Sequence[Array], files: Sequence[str]) -> None:
     """Saves the first results to `files`, and prints the others."""
-    from motet.tools.specs import type_name
+    from motet.specs import type_name
 
     for index, result in enumerate(results):
         if index < len(files):
@@ -246,7 +246,7 @@ def _save(result: Array, target: str) -> None:
     import numpy as np
 
     from motet.artifact.files import atomic_file
-    from motet.tools.specs import type_name
+    from motet.specs import type_name
 
     path = Path(target.removeprefix("@"))
     with atomic_file(path) as stream:
@@ -256,7 +256,7 @@ def _save(result: Array, target: str) -> None:
 
 def _check_expected(results: Sequence[Array], wanted: Sequence[Array]) -> list[str]:
     """Prints which results agree; returns the differences, one sentence for each result."""
-    from motet.tools.specs import compare, type_name
+    from motet.specs import compare, type_name
 
     differences: list[str] = []
     for index, (result, expected) in enumerate(zip(results, wanted, strict=False)):

@@ -114,8 +114,8 @@ def _load(
 def random_inputs(signature: Any) -> list[Any]:
     """Random arrays for the inputs of a function, one seed each. Raises CallError for dynamic extents."""
     from motet.errors import CallError
+    from motet.specs import random_tensor
     from motet.tools.show import show_signature, show_tensor
-    from motet.tools.specs import random_tensor
 
     arrays: list[Any] = []
     for number, spec in enumerate(signature.inputs):

@@ -15,8 +15,8 @@ from motet.errors import MotetError, OptionError
 if TYPE_CHECKING:
     from motet.artifact.sources import KeptSource
     from motet.compiler.service import CompileRequest
+    from motet.specs import Array
     from motet.tools.opening import Opened
-    from motet.tools.specs import Array
 
 DEFAULT = "upstream"
 

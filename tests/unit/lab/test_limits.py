@@ -9,6 +9,7 @@ import pytest
 from motet.errors import MotetError
 from motet.lab import evaluation, limits
 from motet.lab.subject import open_program, subject_of
+from motet.measuring import rates
 from motet.runtime.device import DeviceInfo
 
 

@@ -22,7 +22,7 @@ from motet.artifact.schema import (
     TensorSpec,
     Variant,
 )
-from motet.runtime.cpu_features import machine
+from motet.cpu_features import machine
 
 
 def elementwise(name: str, inputs: int, body: str, chunk: int = 1, element: str = "float") -> str:

@@ -234,7 +234,7 @@ def test_a_device_without_code_is_checked_for_all_that_needs_none(driver: types.
 
 
 def test_without_the_compiler_what_needs_code_is_skipped(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "motet.compiler.codegen.cpu.objects", None)
+    monkeypatch.setitem(sys.modules, "motet.compiler.machine_code", None)
     by_name = {outcome.check.name: outcome for outcome in run_checks("null", ["life", "commands", "program"])}
     assert all(outcome.verdict != "fail" for outcome in by_name.values())
     for name in ("chain", "whole-program", "with-the-host"):

@@ -11,9 +11,9 @@ from importlib import metadata
 import pytest
 
 from motet.artifact.schema import Variant
+from motet.cpu_features import MAX_CPU, host_features, level, max_level, parse, up_to
 from motet.errors import DeviceError, OptionError
 from motet.runtime import device
-from motet.runtime.cpu_features import MAX_CPU, host_features, level, max_level, parse, up_to
 from motet.runtime.device import DeviceInfo, devices
 from motet.runtime.selection import choose
 

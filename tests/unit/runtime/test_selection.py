@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from motet.artifact.schema import Alternative, LogicalDevice, Variant
+from motet.cpu_features import machine
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime import device as device_module
-from motet.runtime.cpu_features import machine
 from motet.runtime.device import DeviceInfo, find_device
 from motet.runtime.selection import bind, describe_choice, needed_families
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.compiler.building import build
 
 from motet.compiler.targets.cpu import X86_64_V3
-from motet.runtime.cpu_features import host_features
+from motet.cpu_features import host_features
 from motet.runtime.instance import Instance
 
 pytestmark = pytest.mark.skipif(

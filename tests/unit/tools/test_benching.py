@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from motet.errors import CallError
+from motet.measuring.disturbance import Watch
+from motet.measuring.latency import Latency, Sample, latency_of
 from motet.runtime.device import Event
 from motet.runtime.trace import CallEvents, Traced
-from motet.tools.benching.disturbance import Watch
-from motet.tools.benching.latency import Latency, Sample, latency_of
 from motet.tools.benching.versus import interval
 
 

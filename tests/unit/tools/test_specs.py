@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from motet.artifact.dtypes import DTYPES
 from motet.errors import OptionError
-from motet.tools.specs import compare, parse_spec, random_tensor, type_name
+from motet.specs import compare, parse_spec, random_tensor, type_name
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from motet.artifact.schema import Variant
+from motet.artifact.uri import number_options
+from motet.cpu_features import host_features, level, machine
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime.cpu_features import host_features, level, machine
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
 from motet.runtime.drivers.common.queued import QueuedDevice
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.host.loader import load_objects
 from motet.runtime.drivers.host.recorded import processor_obstacle
 from motet.runtime.timeline import Point
-from motet.runtime.uri import number_options
 from motet_sandbox.core import CodeImage, Core
 from motet_sandbox.memory import Memory, SandboxBuffer
 from motet_sandbox.worker import Command

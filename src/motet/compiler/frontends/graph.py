@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.dtypes import SAFETENSORS_DTYPES
-from motet.builder.serialized import HEADER_LIMIT, INTERFACE, PROGRAM, header_size
 from motet.compiler.frontends.complex_constants import split_complex_constants
 from motet.compiler.frontends.mlir import parse_module
 from motet.compiler.ir._mlir import ir, new_context
@@ -21,6 +20,7 @@ from motet.compiler.ir.program import Program
 from motet.compiler.passes.running import run_named
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError, Location
+from motet.serialized import HEADER_LIMIT, INTERFACE, PROGRAM, header_size
 
 
 def load_graph(text: str, parameters: Mapping[str, np.ndarray], file: str) -> Program:

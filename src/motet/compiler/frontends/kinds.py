@@ -17,9 +17,9 @@ from pathlib import PurePath
 from typing import Literal
 
 from motet.artifact.reader import MANIFEST
-from motet.builder.serialized import is_serialized
 from motet.compiler.protobuf import DELIMITED, VARINT, Content, fields
 from motet.errors import CompileError, Location
+from motet.serialized import is_serialized
 
 FORMATS = ("mlir", "stablehlo", "onnx", "openvino")
 Kind = Literal["mlir", "stablehlo", "onnx", "openvino", "graph", "archive"]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from motet.artifact.device_flags import DeviceFlag, flags_of, parse_flags, parse_flags_or_uris
 from motet.artifact.schema import Alternative
+from motet.artifact.uri import split_uri
 from motet.compiler.ir.hal_attributes import AttributeReader, SpellingError
 from motet.compiler.targets.families import families
 from motet.errors import OptionError
-from motet.runtime.uri import split_uri
 
 
 def parse_device_flags(flags: Iterable[str]) -> tuple[DeviceFlag, ...]:

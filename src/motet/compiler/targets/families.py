@@ -21,9 +21,9 @@ from motet.compiler.targets.hip import HIP
 from motet.compiler.targets.intel import INTEL
 from motet.compiler.targets.opencl import OPENCL
 from motet.compiler.targets.riscv import RISCV
+from motet.cpu_features import host_features
 from motet.errors import OptionError
 from motet.plug_ins import plug_ins
-from motet.runtime.cpu_features import host_features
 
 GROUP = "motet.targets"
 HOST = "host"

@@ -6,7 +6,7 @@ import re
 
 import llvmlite.binding as llvm
 
-from motet.runtime.cpu_features import max_level, up_to
+from motet.cpu_features import max_level, up_to
 
 
 def host_processor() -> tuple[str, frozenset[str]]:

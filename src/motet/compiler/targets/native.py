@@ -14,8 +14,8 @@ from motet.compiler.targets.cpu import (
     CpuTarget,
 )
 from motet.compiler.targets.host import host_processor, host_triple
+from motet.cpu_features import allow
 from motet.errors import OptionError
-from motet.runtime.cpu_features import allow
 
 NATIVE = "native"
 # Features that LLVM's instruction selection, or a code generator, may use implicitly: a machine must have all of them

@@ -14,17 +14,11 @@ Products may also be left to a vendor's library (`artifact/library.py`) instead 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
-
-from msgspec import structs
+from dataclasses import dataclass, field
+from typing import Literal
 
 from motet.artifact.kernel_schedules import NO_SCHEDULES, GivenSchedules
 from motet.artifact.tunings import Tunings
-
-if TYPE_CHECKING:
-    from motet.compiler.codegen.triton.text.program import TritonProgram
-    from motet.compiler.targets.gpu import GpuTarget
 
 CANDIDATES = 10
 Library = Literal["tuned", "cublaslt", "none"]
@@ -40,16 +34,6 @@ class Choice:
     library: Library = "tuned"
     keeps: bool = False
     schedules: GivenSchedules = NO_SCHEDULES
-
-    def ordered(self, program: TritonProgram, target: GpuTarget) -> TritonProgram:
-        """`program` with its fastest known form first, and with the library call that is to run."""
-        found = self.tunings.find(program.key, f"{target.family}:{target.name}") if program.key else None
-        forms = sorted(program.forms, key=lambda form: form.label != found.form) if found else program.forms
-        offered = None if self.library == "none" else program.library
-        algorithm = found.library if found else None
-        taken = self.library == "cublaslt" or algorithm is not None
-        call = structs.replace(offered, algorithm=algorithm) if offered is not None and taken else None
-        return replace(program, forms=tuple(forms), library=offered, call=call)
 
 
 DEFAULT = Choice()

@@ -40,7 +40,7 @@ def counts(artifact: Artifact, subject: KernelSubject, wanted: Sequence[str]) ->
     names = [name for name in NAMES if name in wanted]
     if not names:
         return {}
-    from motet.tools.inspect import launch_facts
+    from motet.artifact.launch_facts import launch_facts
 
     facts = [
         fact for variant in artifact.manifest.variants for fact in launch_facts(artifact, variant)

@@ -2,8 +2,8 @@
 
 A driver whose devices need other kernels provides them itself (`conformance_kernels`).
 
-This is the only module of `motet.runtime` that uses the compiler, and only when a check needs code. A family has code
-if it is Motet's own or described by an entry point of the group `motet.targets`.
+The compiler is used only when a check needs code. A family has code if it is Motet's own or described by an entry point
+of the group `motet.targets`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from motet.artifact.schema import Variant
-from motet.errors import MotetError
 from motet.runtime.device import load_driver
 
 # The sizes with which `show_sizes` is launched, and the number of buffers from which `gather` reads a byte each.
@@ -46,32 +45,14 @@ def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> C
         reason = obstacle(Variant(family, target, "", [target], [], {}))
         return f"{target}: {reason}" if reason is not None else CheckKernels(target, "", (target,), units)
     try:
-        from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
-        from motet.compiler.targets.cpu import CpuTarget
-        from motet.compiler.targets.families import families
+        from motet.compiler.machine_code import machine_code
     except ImportError as error:
         return f"Motet's compiler is not installed ({error}); pip install 'motet[compile]'"
-    known = families().get(family)
-    if known is None or not known.targets:
-        return f"no code can be made for {family} devices: no entry point of motet.targets describes that family"
-    reasons: list[str] = []
-    for name, target in known.targets.items():
-        if not isinstance(target, CpuTarget):
-            reasons.append(f"{name}: the checks' kernels are written for processors")
-            continue
-        variant = Variant(family, name, target.triple, list(target.requires), [], {})
-        reason = obstacle(variant)
-        if reason is not None:
-            reasons.append(f"{name}: {reason}")
-            continue
-        units = [ObjectUnit(unit, text, False) for unit, text in UNITS.items()]
-        try:
-            objects = compile_units(units, target, 1)
-        except MotetError as error:
-            return f"target {name}: {error}"
-        made = {unit: {f"{unit}.o": content} for unit, content in zip(UNITS, objects, strict=True)}
-        return CheckKernels(name, target.triple, target.requires, made)
-    return f"the device takes the code of no target: {'; '.join(reasons)}"
+    made = machine_code(family, UNITS, obstacle)
+    if isinstance(made, str):
+        return made
+    units = {unit: {f"{unit}.o": content} for unit, content in made.objects.items()}
+    return CheckKernels(made.name, made.target.triple, made.target.requires, units)
 
 
 def _pointer(name: str, index: int) -> str:

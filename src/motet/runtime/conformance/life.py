@@ -10,12 +10,12 @@ import time
 
 import numpy as np
 
+from motet.artifact.uri import family_of, split_uri
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
 from motet.runtime.conformance.held import Held
 from motet.runtime.conformance.trial import PATIENCE, DeviceTrial, finish, whole
 from motet.runtime.device import API_VERSION, CommandBuffer, Device, find_device, open_device, probe
-from motet.runtime.uri import family_of, split_uri
 
 
 def driver_version(trial: DeviceTrial) -> None:

@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.schema import Variant
+from motet.artifact.uri import number_options
+from motet.cpu_features import machine
 from motet.errors import DeviceLost, KernelFault, MotetError, OutOfMemoryError
-from motet.runtime.cpu_features import machine
 from motet.runtime.device import API_VERSION, Buffer, DeviceInfo, Event, Work
 from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, InProcessDevice, NativeBuffer
 from motet.runtime.drivers.host.recorded import NativeCommandBuffer, processor_obstacle
 from motet.runtime.timeline import HostTimeline, Point, raisable
-from motet.runtime.uri import number_options
 
 api = API_VERSION
 

@@ -9,7 +9,7 @@ from motet.errors import CallError, OptionError
 
 if TYPE_CHECKING:
     from motet.artifact.schema import Signature
-    from motet.tools.specs import Array
+    from motet.specs import Array
 
 
 def inputs_of(given: list[Array], signature: Signature, file: str, batch: int | None = None) -> list[Array]:
@@ -28,8 +28,8 @@ def random_inputs(signature: Signature, file: str, batch: int | None = None) -> 
     """An array for each input; `batch` is the extent of the first axis, if it is dynamic. Raises CallError for other
     dynamic extents, and OptionError if no first axis is dynamic."""
     from motet.artifact.expressions import evaluate, symbols_of
+    from motet.specs import random_tensor
     from motet.tools.show import show_signature, show_tensor
-    from motet.tools.specs import random_tensor
 
     known: Mapping[str, int] = {} if batch is None else {_batch_axis(signature, file, batch): batch}
     arrays: list[Array] = []

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.tools.benching.latency import Latency, Sample, latency_of
+from motet.measuring.latency import Latency, Sample, latency_of
 
 if TYPE_CHECKING:
     from motet.runtime.session import Session
-    from motet.tools.specs import Array
+    from motet.specs import Array
 
 _LONGEST = 600.0  # seconds to wait for a call
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from motet.errors import CallError
-from motet.tools.benching.latency import Caller, Latency, Sample, latency_of
+from motet.measuring.latency import Caller, Latency, Sample, latency_of
 
 if TYPE_CHECKING:
     from motet.artifact.schema import Signature
     from motet.runtime.session import Session
+    from motet.specs import Array
     from motet.tools.placements import Repetition
     from motet.tools.profile import KernelTime
-    from motet.tools.specs import Array
 
 _DRAW = 0.01  # smaller differences are no difference, however certain they are
 _CERTAIN = 0.95
@@ -130,8 +130,8 @@ def _faster(ratio: float, low: float | None, high: float | None) -> int | None:
 
 def _compare(first: object, second: object) -> tuple[bool | None, float | None]:
     """Whether the results agree, and their largest difference."""
+    from motet.specs import compare, type_name
     from motet.tools.run import as_list
-    from motet.tools.specs import compare, type_name
 
     pairs = as_list(first), as_list(second)
     if [type_name(each) for each in pairs[0]] != [type_name(each) for each in pairs[1]]:

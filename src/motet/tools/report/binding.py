@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import Alternative, LogicalDevice, Manifest, Variant
+from motet.artifact.uri import family_of, split_uri
 from motet.compiler.targets.rates import Rates, RateTable
 from motet.errors import DeviceError, OptionError
 from motet.runtime.device import DeviceInfo, probe
 from motet.runtime.selection import HOST, bind, needed_families, regions_of
-from motet.runtime.uri import family_of, split_uri
 
 _CLASSES = {
     "contraction": "contraction", "convolution": "convolution", "depthwise": "convolution", "planes": "convolution",

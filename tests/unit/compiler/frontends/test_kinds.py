@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import motet
-from motet.builder.serialized import write_serialized
 from motet.compiler.frontends.kinds import kind_of
 from motet.errors import CompileError
+from motet.serialized import write_serialized
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402

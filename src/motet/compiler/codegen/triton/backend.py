@@ -27,7 +27,7 @@ from motet.compiler.codegen.triton.compile.worker import Made
 from motet.compiler.codegen.triton.ext import recurrences, scans, scatters, sorts
 from motet.compiler.codegen.triton.schedules import check, choices_of, schedule_of, settled, with_schedule
 from motet.compiler.codegen.triton.select import generate
-from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram
+from motet.compiler.codegen.triton.text.program import TritonCode, TritonProgram, ordered
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import symbol_name
 from motet.compiler.ir.launches import LAUNCH
@@ -217,7 +217,7 @@ class TritonBackend:
     def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, TritonProgram]:
         """Programs by symbol; kernels of equal structure share one."""
         return {
-            program.symbol: self.choice.ordered(program, self.target)
+            program.symbol: ordered(program, self.choice, self.target)
             for entry in compiled.values()
             if isinstance(entry.code, TritonCode)
             for program in entry.code.programs

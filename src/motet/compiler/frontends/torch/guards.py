@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import add, and_, mul, or_, sub, truediv
 
-from motet.compiler.frontends.torch.interface import Guard
 from motet.compiler.frontends.torch.numbers import rounded, rounded_quotient, whole_number
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
@@ -19,6 +18,7 @@ from motet.compiler.ir.program import OF_EXTENTS
 from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.operators.arithmetic import Floats, Real, Truth
 from motet.errors import CompileError, Location
+from motet.pytorch.interface import Guard
 
 _NUMBERS: Mapping[type[ast.operator], str] = {
     ast.Add: "arith.addi", ast.Sub: "arith.subi", ast.Mult: "arith.muli", ast.FloorDiv: "arith.floordivsi",

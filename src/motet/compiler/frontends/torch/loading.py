@@ -17,7 +17,6 @@ from motet.compiler.frontends.torch.extents import settle_extents
 from motet.compiler.frontends.torch.grids import lower_grids
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.guards import assert_guards
-from motet.compiler.frontends.torch.interface import Interface
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.numbers import lower_numbers
 from motet.compiler.frontends.torch.pads import settle_pads
@@ -33,6 +32,7 @@ from motet.compiler.ir.program import DIMS, NAME, OF_EXTENTS, PARAMETER, Program
 from motet.compiler.ir.source_names import keep_operators, names_of
 from motet.decoding import decode_json
 from motet.errors import CompileError, Location
+from motet.pytorch.interface import Interface
 
 _TO_TORCH = "torchdynamo-export-to-torch-backend-pipeline{backend-legal-ops=aten.flatten.using_ints,aten.unflatten.int}"
 

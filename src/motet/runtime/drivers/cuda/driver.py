@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from motet.artifact.uri import number_options
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo
 from motet.runtime.drivers.cuda.api import CudaApi, CudaError, Gpu, load_api
@@ -17,7 +18,6 @@ from motet.runtime.drivers.cuda.device import CudaDevice
 from motet.runtime.drivers.cuda.external import DLPACK_CUDA
 from motet.runtime.drivers.cuda.program import FAMILY
 from motet.runtime.foreign import StreamCalls
-from motet.runtime.uri import number_options
 
 api = 1
 dlpack_types = (DLPACK_CUDA,)

@@ -27,11 +27,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from motet.artifact.uri import split_uri
 from motet.errors import DeviceError
 from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
 from motet.runtime.drivers.embedded.image import AgentImage, given_image, shipped_image
 from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, EmbeddedMachine
-from motet.runtime.uri import split_uri
 
 FAMILY = "embedded"
 PLATFORMS = ("qemu", "gdb", "serial")

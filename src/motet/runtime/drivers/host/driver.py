@@ -17,8 +17,9 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from motet.artifact.schema import Variant
+from motet.artifact.uri import number_options, split_uri
+from motet.cpu_features import host_features, level, machine
 from motet.errors import DeviceError
-from motet.runtime.cpu_features import host_features, level, machine
 from motet.runtime.device import API_VERSION, Buffer, CommandBuffer, DeviceInfo
 from motet.runtime.drivers.common.recording import bytes_of, check_buffers, foreign_work
 from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, NativeDevice
@@ -30,7 +31,6 @@ from motet.runtime.drivers.host.recorded import (
 )
 from motet.runtime.drivers.host.threads import HostThreads, processors, thread_count
 from motet.runtime.timeline import Point
-from motet.runtime.uri import number_options, split_uri
 
 api = API_VERSION
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.artifact.schema import Variant
+from motet.cpu_features import allow, host_features, machine
 from motet.errors import ArtifactError, DeviceError
-from motet.runtime.cpu_features import allow, host_features, machine
 from motet.runtime.device import Event, Piece, Work
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.host.loader import NativeCode, load_objects

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from motet.artifact.uri import number_options
 from motet.errors import DeviceError
 from motet.runtime.device import DeviceInfo
 from motet.runtime.drivers.opencl.api import (
@@ -35,7 +36,6 @@ from motet.runtime.drivers.opencl.handles import DLPACK_OPENCL
 from motet.runtime.drivers.opencl.loader import INSTALL
 from motet.runtime.drivers.opencl.trial import compiler_fault
 from motet.runtime.foreign import StreamCalls
-from motet.runtime.uri import number_options
 
 api = 1
 dlpack_types = (DLPACK_OPENCL,)

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from motet.artifact.uri import split_uri
 from motet.errors import DeviceError
 from motet.runtime.device import API_VERSION, DeviceInfo
 from motet.runtime.drivers.riscv import options
 from motet.runtime.drivers.riscv.device import FAMILY, RiscvDevice, open_emulator, open_stub, open_window
 from motet.runtime.drivers.riscv.emulator import MISSING, program
-from motet.runtime.uri import split_uri
 
 api = API_VERSION
 

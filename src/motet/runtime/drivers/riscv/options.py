@@ -38,10 +38,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from motet.artifact.uri import split_uri
 from motet.errors import DeviceError
 from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
 from motet.runtime.drivers.riscv import protocol
-from motet.runtime.uri import split_uri
 
 MOST_MEMORY = 1 << 40
 SCALAR = "rv64gc"

@@ -13,7 +13,7 @@ from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, SAME, Geometry, 
 
 from motet.compiler.codegen.cpu.gemm_bf16 import products
 from motet.compiler.targets.cpu import X86_64_V4_AMX, X86_64_V4_BF16, CpuTarget
-from motet.runtime.cpu_features import allow, host_features
+from motet.cpu_features import allow, host_features
 
 TARGETS = [
     pytest.param(target, id=target.name, marks=pytest.mark.skipif(

@@ -22,7 +22,7 @@ from motet.compiler.targets.cpu import (
     X86_64_V4_VNNI,
     CpuTarget,
 )
-from motet.runtime.cpu_features import allow, host_features
+from motet.cpu_features import allow, host_features
 
 BFLOAT16 = ml_dtypes.bfloat16
 MAPS = {"n": ("m, k", "k, n"), "ta": ("k, m", "k, n"), "tb": ("m, k", "n, k"), "tt": ("k, m", "n, k")}

@@ -18,8 +18,8 @@ from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, CpuTarget
+from motet.cpu_features import host_features
 from motet.runtime import Session, load
-from motet.runtime.cpu_features import host_features
 
 TARGETS = [
     pytest.param(target, id=target.name, marks=pytest.mark.skipif(

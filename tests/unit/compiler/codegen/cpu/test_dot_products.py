@@ -13,8 +13,8 @@ from motet.artifact.writer import write_artifact
 from motet.compiler import pipeline
 from motet.compiler.ir._mlir import ir
 from motet.compiler.targets.cpu import X86_64_V3, X86_64_V4, X86_64_V4_AMX, X86_64_V4_VNNI, CpuTarget
+from motet.cpu_features import allow, host_features, machine
 from motet.runtime import load
-from motet.runtime.cpu_features import allow, host_features, machine
 from motet.runtime.selection import choose
 
 AVX_VNNI = replace(
@@ -297,7 +297,7 @@ def test_where_the_operating_system_refuses_amx_the_next_level_runs(monkeypatch:
     made = built(BYTES_ALONE, [X86_64_V4_AMX, X86_64_V4_VNNI, X86_64_V4])
     variants = made.manifest.variants
     assert choose(variants, machine(), host_features(), "test").target == "x86-64-v4-amx"
-    monkeypatch.setattr("motet.runtime.cpu_features.allow", lambda features: "amx-int8" not in features)
+    monkeypatch.setattr("motet.cpu_features.allow", lambda features: "amx-int8" not in features)
     assert choose(variants, machine(), host_features(), "test").target == "x86-64-v4-vnni"
     session = load(write_artifact(made.manifest, made.members, made.parameters))
     a, b = random_bytes("s", 32, 64), random_bytes("s", 64, 32, seed=1)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import structs
 
 from motet.artifact.library import LibraryCall
 from motet.artifact.schema import Expr
 from motet.compiler.kernels.kernel_code import KernelCode
+from motet.compiler.targets.gpu import GpuTarget
+from motet.compiler.tuning.kernels import Choice
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,17 @@ class TritonProgram:
     library: LibraryCall | None = None
     call: LibraryCall | None = None
     dims: tuple[str, ...] = ()
+
+
+def ordered(program: TritonProgram, choice: Choice, target: GpuTarget) -> TritonProgram:
+    """`program` with its fastest known form first, and with the library call that is to run."""
+    found = choice.tunings.find(program.key, f"{target.family}:{target.name}") if program.key else None
+    forms = sorted(program.forms, key=lambda form: form.label != found.form) if found else program.forms
+    offered = None if choice.library == "none" else program.library
+    algorithm = found.library if found else None
+    taken = choice.library == "cublaslt" or algorithm is not None
+    call = structs.replace(offered, algorithm=algorithm) if offered is not None and taken else None
+    return replace(program, forms=tuple(forms), library=offered, call=call)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from motet.tools.benching.latency import Latency
+from motet.measuring.latency import Latency
 
 _OTHERS = 0.10  # of the processors' time, from which on other work is told
 _STOPS = 50.0  # involuntary switches per second

@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from motet.runtime.session import Session
-    from motet.tools.specs import Array
+    from motet.specs import Array
 
 Call = Callable[[], object]
 

@@ -1,0 +1,46 @@
+"""Machine code of LLVM IR for the devices of a family: what the checks of drivers run, without a program around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from motet.artifact.schema import Variant
+from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
+from motet.compiler.targets.cpu import CpuTarget
+from motet.compiler.targets.families import families
+from motet.errors import MotetError
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """An object of each unit, by name, for `target`, which its family has under the name `name`."""
+
+    name: str
+    target: CpuTarget
+    objects: Mapping[str, bytes]
+
+
+def machine_code(
+    family: str, units: Mapping[str, str], obstacle: Callable[[Variant], str | None]
+) -> MachineCode | str:
+    """The objects of `units`, texts of LLVM IR, for the first target of `family` without an `obstacle`, or why there
+    are none."""
+    known = families().get(family)
+    if known is None or not known.targets:
+        return f"no code can be made for {family} devices: no entry point of motet.targets describes that family"
+    reasons: list[str] = []
+    for name, target in known.targets.items():
+        if not isinstance(target, CpuTarget):
+            reasons.append(f"{name}: the checks' kernels are written for processors")
+            continue
+        reason = obstacle(Variant(family, name, target.triple, list(target.requires), [], {}))
+        if reason is not None:
+            reasons.append(f"{name}: {reason}")
+            continue
+        try:
+            objects = compile_units([ObjectUnit(unit, text, False) for unit, text in units.items()], target, 1)
+        except MotetError as error:
+            return f"target {name}: {error}"
+        return MachineCode(name, target, dict(zip(units, objects, strict=True)))
+    return f"the device takes the code of no target: {'; '.join(reasons)}"
