@@ -79,6 +79,15 @@ WRONG = {
         launch  %y %z
         }
         gpu.wait [%t1]""", 17, "it reads memory that gpu.launch_func at test.mlir:15:", "writes"),
+    "another stream": ("""
+        %s = gpu.wait async
+        launch <%t0 : !gpu.async.token> %x %y
+        launch <%s : !gpu.async.token> %y %z
+        gpu.wait [%s, %t0]""", 17, "it reads memory that gpu.launch_func at test.mlir:16:", "writes"),
+    "the host, which does not wait for the stream": ("""
+        launch <%t0 : !gpu.async.token> %x %y
+        memref.copy %y, %z : memref<9xf32> to memref<9xf32>
+        gpu.wait [%t0]""", 16, "memref.copy: it reads memory that gpu.launch_func at test.mlir:15:", "writes"),
 }
 RIGHT = {
     "its token": """
@@ -100,6 +109,11 @@ RIGHT = {
         launch  %x %y
         %t2 = launch async[%t0] %y %z
         gpu.wait [%t2]""",
+    "the same stream": """
+        launch <%t0 : !gpu.async.token> %x %y
+        launch <%t0 : !gpu.async.token> %y %z
+        gpu.wait [%t0]
+        memref.copy %z, %y : memref<9xf32> to memref<9xf32>""",
     "both only read": """
         %t1 = launch async[%t0] %x %y
         %t2 = launch async[%t0] %x %z
@@ -146,3 +160,34 @@ def test_missing_tokens_are_errors_if_they_are_strict() -> None:
             np.testing.assert_array_equal(z, 4 * x)
     with pytest.raises(OptionError, match="option tokens=maybe: expected repair or strict"):
         motet.compile(program(body), options={"tokens": "maybe"})
+
+
+@pytest.mark.parametrize("stream", ["%t0 : !gpu.async.token", "%p : !llvm.ptr", "%q : !llvm.ptr"])
+def test_launches_on_streams_run_in_order(stream: str) -> None:
+    body = f"launch <{stream}> %x %y\nlaunch <{stream}> %y %z"
+    text = program(body).replace("@main(", "@main(%p: !llvm.ptr, ")
+    text = text.replace("%z: memref<9xf32>)", "%z: memref<9xf32>, %q: !llvm.ptr)")
+    x, y, z = np.arange(9, dtype=np.float32), np.zeros(9, np.float32), np.zeros(9, np.float32)
+    with motet.load(motet.compile(text, options={"tokens": "strict"})) as session:
+        session(x, y, z)  # streams are the runtime's, and no arguments
+    np.testing.assert_array_equal(z, 4 * x)
+
+
+def test_a_launch_with_its_body_may_be_on_a_stream() -> None:
+    text = """func.func @main(%x: memref<9xf32>, %y: memref<9xf32>, %s: !llvm.ptr) {
+  %c1 = arith.constant 1 : index
+  %c9 = arith.constant 9 : index
+  gpu.launch <%s : !llvm.ptr> blocks(%a, %b, %c) in (%d = %c1, %e = %c1, %f = %c1)
+      threads(%i, %j, %k) in (%l = %c9, %m = %c1, %n = %c1) {
+    %v = memref.load %x[%i] : memref<9xf32>
+    %w = arith.addf %v, %v : f32
+    memref.store %w, %y[%i] : memref<9xf32>
+    gpu.terminator
+  }
+  return
+}
+"""
+    x, y = np.arange(9, dtype=np.float32), np.zeros(9, np.float32)
+    with motet.load(motet.compile(text)) as session:
+        session(x, y)
+    np.testing.assert_array_equal(y, 2 * x)

@@ -34,6 +34,26 @@ def segments(launch: ir.Operation) -> list[list[ir.Value]]:
     return [operands[begin:end] for begin, end in pairwise(ends)]
 
 
+def stream_of(launch: ir.Operation) -> ir.Value | None:
+    """The stream that a launch is put on, `gpu.launch <%s : !llvm.ptr>`: their last kind of operand."""
+    part = segments(launch)[-1] if launch.name in LAUNCHES else []
+    return part[0] if part else None
+
+
+def computed_with(operation: ir.Operation) -> list[ir.Value]:
+    """The operands of an operation, without the tokens and the stream that order it."""
+    operands = list(operation.operands)
+    if stream_of(operation) is not None:
+        operands.pop()
+    return [value for value in operands if not is_token(value)]
+
+
+def sizes_with(launch: ir.Operation, tokens: int) -> ir.DenseI32ArrayAttr:
+    """The numbers of a launch's operands by kind, with so many tokens and without a stream."""
+    sizes = [tokens, *(len(part) for part in segments(launch)[1:])]
+    return ir.DenseI32ArrayAttr.get(sizes if stream_of(launch) is None else [*sizes[:-1], 0])
+
+
 def constant(value: ir.Value) -> int | None:
     """The value of a constant integer; None for others."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":

@@ -18,7 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.gpu.checks import LAUNCHES, check_function, check_sizes, is_token
+from motet.compiler.frontends.gpu.checks import (
+    LAUNCHES,
+    check_function,
+    check_sizes,
+    computed_with,
+    is_token,
+    sizes_with,
+)
 from motet.compiler.frontends.gpu.effects import Effects, effects_of, has_launches
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import ir
@@ -92,11 +99,10 @@ class _LaunchBlock:
 
     def _with_tokens(self, operation: ir.Operation, waited: list[ir.Value]) -> ir.Operation:
         """A copy of the operation that is asynchronous and waits for these tokens only."""
-        operands = [value for value in operation.operands if not is_token(value)]
+        operands = computed_with(operation)
         attributes = {name: operation.attributes[name] for name in operation.attributes}
         if "operandSegmentSizes" in attributes:
-            sizes = list(ir.DenseI32ArrayAttr(attributes["operandSegmentSizes"]))
-            attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([len(waited), *sizes[1:]])
+            attributes["operandSegmentSizes"] = sizes_with(operation, len(waited))
         kinds = [result.type for result in operation.results if not is_token(result)]
         new = ir.Operation.create(
             operation.name, results=[*kinds, self.token], operands=[*waited, *operands], attributes=attributes,

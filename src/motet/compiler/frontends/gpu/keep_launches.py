@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motet.compiler.frontends.gpu.checks import find_kernel, is_token
+from motet.compiler.frontends.gpu.checks import computed_with, find_kernel, sizes_with
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.raising.raise_loops import raise_loops
 from motet.compiler.ir._mlir import func, ir
@@ -45,8 +45,7 @@ def keep_launch(module: ir.Module, launch: ir.Operation) -> Kept:
     function = launch.parent.operation
     if function.name != "func.func" or len(list(function.regions[0].blocks)) != 1:
         return Kept()
-    operands = [value for value in launch.operands if not is_token(value)]
-    moved, leaves = closure(operands)
+    moved, leaves = closure(computed_with(launch))
     if any(not isinstance(leaf.type, ir.MemRefType) and not isinstance(leaf.owner, ir.Block) for leaf in leaves):
         return Kept()
     if not all(_may_be_row_major(leaf.type) for leaf in leaves):
@@ -195,10 +194,9 @@ def _fill(
             copy = operation.clone()
         remap(copy, values)
         values[operation.results[0]] = copy.results[0]
-    operands = [values[value] for value in launch.operands if not is_token(value)]
-    sizes = list(ir.DenseI32ArrayAttr(launch.attributes["operandSegmentSizes"]))
+    operands = [values[value] for value in computed_with(launch)]
     attributes = {name: launch.attributes[name] for name in launch.attributes if not name.startswith("motet.")}
-    attributes["operandSegmentSizes"] = ir.DenseI32ArrayAttr.get([0, *sizes[1:]])
+    attributes["operandSegmentSizes"] = sizes_with(launch, tokens=0)
     return ir.Operation.create(
         launch.name, operands=operands, attributes=attributes, loc=launch.location, ip=ir.InsertionPoint(last)
     )

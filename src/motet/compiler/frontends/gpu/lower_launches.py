@@ -4,7 +4,7 @@
       →  scf.for %block = 0 to %b { scf.for %thread = 0 to %n { <the body of @k> } }
 
 Operations run in program order, which is consistent with every order that tokens allow: a token is only waited for by
-later operations. Tokens and operations on them are therefore removed.
+later operations. Tokens, streams and operations on tokens are therefore removed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from motet.compiler.frontends.gpu.checks import (
     axis_of,
     check_function,
     check_sizes,
+    computed_with,
     find_kernel,
-    is_token,
     segments,
 )
 from motet.compiler.frontends.gpu.dynamic_memory import WORKGROUP
@@ -35,6 +35,7 @@ from motet.compiler.passes.base import ModulePass
 from motet.errors import CompileError
 
 _FORGOTTEN = ("gpu.wait", "gpu.host_register", "gpu.host_unregister", "gpu.set_default_device")
+_STREAM = "!llvm.ptr"
 _WORKGROUP_BYTES = 232448  # of one block, at most: 227 KiB, as on compute capability 9.0
 
 
@@ -67,6 +68,7 @@ def _lower_module(module: ir.Module) -> None:
             _lower(module, operation)
         for operation in reversed(operations):
             operation.erase()
+        _drop_streams(module, function)
     for entry in list(module.body.operations):
         if entry.operation.name in ("gpu.module", "gpu.binary"):
             entry.operation.erase()
@@ -74,9 +76,25 @@ def _lower_module(module: ir.Module) -> None:
         del module.operation.attributes["gpu.container_module"]
 
 
+def _drop_streams(module: ir.Module, function: func.FuncOp) -> None:
+    """Erases the arguments of a function that were streams alone. Other functions call it as it was."""
+    if any(op.name == "func.call" and str(op.attributes["callee"]) == f"@{function.name.value}"
+           for op in within(module.operation)):
+        return
+    block = function.entry_block
+    dropped = [i for i, each in enumerate(block.arguments) if str(each.type) == _STREAM and not list(each.uses)]
+    for index in reversed(dropped):
+        block.erase_argument(index)
+    if dropped and "arg_attrs" in function.attributes:
+        kept = [each for i, each in enumerate(ir.ArrayAttr(function.attributes["arg_attrs"])) if i not in dropped]
+        function.attributes["arg_attrs"] = ir.ArrayAttr.get(kept)
+    kind = ir.FunctionType.get([each.type for each in block.arguments], function.type.results)
+    function.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+
 def _lower(module: ir.Module, operation: ir.Operation) -> None:
     """Creates the replacement of `operation` before it."""
-    operands = [value for value in operation.operands if not is_token(value)]
+    operands = computed_with(operation)
     match operation.name:
         case "gpu.launch_func":
             kept = keep_launch(module, operation)

@@ -4,7 +4,8 @@
     %t1 = gpu.launch_func async @m::@b … args(%y, %z)     // warning: it reads what … writes, and does not wait for it
 
 Operations run in program order anyway (lower-launches); elsewhere such a program may give other numbers.
-An operation waits for its tokens and for what these wait for; a `gpu.wait` that makes no token ends what it waits for.
+An operation waits for its tokens and for what these wait for, and a launch for those before it on its stream; a
+`gpu.wait` that makes no token ends what it waits for.
 Operations whose memory is unknown, and those of different iterations of a loop, are not compared.
 """
 
@@ -14,7 +15,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.gpu.checks import is_token
+from motet.compiler.frontends.gpu.checks import is_token, stream_of
 from motet.compiler.frontends.gpu.effects import Effects, effects_of, has_launches, kernel_body
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.frontends.gpu.spellings import LAUNCH
@@ -31,7 +32,8 @@ _LEFT_OUT = ("func.return", "scf.yield", "affine.yield", "cf.br", "cf.cond_br")
 def check_waits(module: ir.Module, function: ir.Operation) -> None:
     """Warns of each operation of a function that waits for too little. Raises CompileError for the first one if the
     module has `STRICT_TOKENS`."""
-    if not any(is_token(result) for operation in within(function) for result in operation.results):
+    operations = within(function)
+    if not any(_streams(operation) or any(map(is_token, operation.results)) for operation in operations):
         return
     strict = STRICT_TOKENS in module.operation.attributes
     for region in function.regions:
@@ -50,8 +52,8 @@ class _InFlight:
 
     def known(self, operation: ir.Operation) -> frozenset[int]:
         """What has ended when an operation starts."""
-        tokens = filter(is_token, operation.operands)
-        return self.ended.union(*(self.waits.get(token, frozenset[int]()) for token in tokens))
+        waited = [*filter(is_token, operation.operands), *_streams(operation)]
+        return self.ended.union(*(self.waits.get(each, frozenset[int]()) for each in waited))
 
     def conflicts(self, effects: Effects, known: frozenset[int]) -> Iterator[tuple[ir.Operation, Effects]]:
         for number, (operation, other) in enumerate(self.running):
@@ -60,14 +62,20 @@ class _InFlight:
                 yield operation, other
 
     def start(self, operation: ir.Operation, effects: Effects, known: frozenset[int]) -> None:
-        """Notes an operation: one that makes a token runs on, any other has ended, with what it waited for."""
-        tokens = list(filter(is_token, operation.results))
+        """Notes an operation: one that makes a token, or is put on a stream, runs on; any other has ended, with what
+        it waited for."""
+        tokens = [*filter(is_token, operation.results), *_streams(operation)]
         if tokens and operation.name != _WAIT:
             known |= {len(self.running)}
             self.running.append((operation, effects))
         if not tokens:
             self.ended = known
         self.waits |= dict.fromkeys(tokens, known)
+
+
+def _streams(operation: ir.Operation) -> list[ir.Value]:
+    stream = stream_of(operation)
+    return [] if stream is None else [stream]
 
 
 def _check(module: ir.Module, block: ir.Block, state: _InFlight, strict: bool) -> None:
