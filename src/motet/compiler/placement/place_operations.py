@@ -4,7 +4,8 @@
     %1 = "motet.transfer"(%x) {to = "gpu|npu"}  →      %1 = "motet.transfer"(%x) {to = "gpu"}
     %2 = arith.addf %1, %1                             %2 = arith.addf %1, %1 {motet.affinity = "gpu"}
 
-Operations that are recomputed on several devices instead of transferred keep all of them.
+Operations that are recomputed on several devices instead of transferred keep all of them. A number that a branch or
+loop computes becomes a tensor of rank 0 on its device, which can be moved to the device of a reader.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.affinity_analysis import AffinityAnalysis, AffinityNode
+from motet.compiler.passes.normalise.store_loop_scalars import store_scalars
+from motet.compiler.placement.affinity_analysis import CONTROL, AffinityAnalysis, AffinityNode
 from motet.compiler.placement.default_device import default_affinity
 from motet.errors import CompileError
 
@@ -41,6 +43,8 @@ class PlaceOperations(ModulePass):
                 _check_control(node)
                 chosen = ir.StringAttr.get(str(node.affinity or analysis.default))
                 node.operation.attributes[TO if node.operation.name == TRANSFER_OP else AFFINITY] = chosen
+                for stored in store_scalars(node.operation) if node.operation.name in CONTROL else []:
+                    stored.attributes[AFFINITY] = chosen
 
 
 def _check_blocks(function: ir.Operation) -> None:
