@@ -18,7 +18,7 @@ from motet.compiler.ir._mlir import ir, new_context, register_stablehlo
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
-from motet.compiler.passes.pipelines import Step, Upstream
+from motet.compiler.passes.pipelines import READ_DEVICES, Step, Upstream
 from motet.compiler.passes.running import run_steps
 from motet.compiler.passes.text import split_commas
 from motet.compiler.pipeline import normalise
@@ -55,8 +55,9 @@ def emit(program: Program, stage: str, targets: list[Target], jobs: int, choice:
 
 def optimise(text: str, file: str, passes: str, devices: Sequence[DeviceFlag] = ()) -> str:
     """MLIR `text`, possibly in older syntax, after a pipeline of upstream's and Motet's passes. `devices` are for those
-    that assign devices and have no options. Raises OptionError if there is none."""
-    steps = steps_of(passes)
+    that assign devices and have no options; what the program says of devices is read before these. Raises OptionError
+    if there is none."""
+    steps = _reading_devices(steps_of(passes))
     options = {name: {"flags": tuple(devices)} for name in _ASSIGNING if name in steps} if devices else {}
     if devices and not options:
         raise OptionError(f"--device {devices[0].uri or devices[0]}: no pass of the pipeline reads it; expected one of "
@@ -98,6 +99,14 @@ def steps_of(pipeline: str) -> list[Step]:
         else:
             found.append(Upstream(part))
     return found
+
+
+def _reading_devices(steps: list[Step]) -> list[Step]:
+    """`steps`, with `READ_DEVICES` before the first that takes flags of devices, unless one of these is there."""
+    first = next((index for index, step in enumerate(steps) if step in _ASSIGNING), None)
+    if first is None or any(step in READ_DEVICES for step in steps[:first]):
+        return steps
+    return [*steps[:first], *READ_DEVICES, *steps[first:]]
 
 
 def _reason(text: str) -> str:

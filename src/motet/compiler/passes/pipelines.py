@@ -81,7 +81,7 @@ FUSE_FOR_CPU: tuple[Step, ...] = (
 # A normalised program → one private function for each kernel; those that read constants alone have run.
 OUTLINE: tuple[Step, ...] = ("outline-kernels", "fold-constants")
 
-# A normalised program → one private function for each kernel; those that read constants alone have run.
+# What a program says of devices, in any syntax → Motet's, with which placement works.
 READ_DEVICES: tuple[str, ...] = ("materialize-devices", "resolve-promises", "resolve-states", "resolve-globals")
 
 # What dialects that are lowered by a frontend say of devices → transfers, which lowerings leave alone.

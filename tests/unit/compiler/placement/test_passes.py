@@ -63,6 +63,15 @@ def test_devices_are_assigned_by_flags():
     assert 'alternatives = ["null"], sym_name = "__device_1"' in text
 
 
+def test_flags_fill_the_devices_of_a_program_that_was_not_read():
+    flags = parse_device_flags(["host", "null"])
+    assigned = optimise(F, FILE, "assign-devices", flags)
+    assert 'alternatives = ["host"], sym_name = "a"' in assigned and "__device_" not in assigned
+    regions = optimise(F, FILE, "place", flags)
+    assert "@f_region_1(" in regions and 'motet.device = "b"' in regions
+    assert optimise(F, FILE, "read-devices,place", flags) == regions
+
+
 @pytest.mark.parametrize(("pipeline", "kind", "message"), [
     ("verify-devices{x}", OptionError, "pass verify-devices: option x: unknown; it takes no options"),
     ("assign-devices{a=nosuch}", OptionError, "nosuch is no family of devices"),
