@@ -68,10 +68,14 @@ def measure_family(info: DeviceInfo) -> dict[str, float | bool]:
     """The rates of a device in the format of a file of rates: three digits each, without infinite ones."""
     from motet.artifact.device_flags import DeviceFlag
     from motet.artifact.schema import Alternative
+    from motet.artifact.uri import split_uri
     from motet.compiler import service
+    from motet.compiler.targets.families import families
     from motet.compiler.targets.rates import Rates
 
-    flag = DeviceFlag("", (Alternative(info.family),))
+    family, given = families()[info.family], split_uri(info.uri)[1]  # options may imply processors, as a machine does
+    names = [name for key, value in given.items() for name in family.implied.get(key, {}).get(value, ())]
+    flag = DeviceFlag("", (Alternative(info.family, options=f"{family.key}={'+'.join(names)}" if names else ""),))
     request = service.CompileRequest(programs(), path="rates.mlir", devices=(flag,))
     rates = measure_rates(info, service.compile(request))
     found: dict[str, float | bool] = {}

@@ -6,11 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from motet.compiler import service
+from motet.compiler.targets.families import families
 from motet.errors import MotetError
 from motet.lab import evaluation, limits
 from motet.lab.subject import open_program, subject_of
 from motet.measuring import rates
 from motet.runtime.device import DeviceInfo
+from motet.tools import rates
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +48,16 @@ def test_a_figure_of_a_simulator_beyond_its_peak_is_refused(monkeypatch: pytest.
     evaluation.expect_possible(subject, 2 * 16**3 / 64e9, 1)
     with pytest.raises(MotetError, match=r"8,192 operations take at the peak; the figure is wrong"):
         evaluation.expect_possible(subject, 2 * 16**3 / 80e9, 1)
+
+
+def test_rates_are_measured_with_code_for_the_processor_of_the_machine(monkeypatch: pytest.MonkeyPatch):
+    asked: list[tuple[str, ...]] = []
+
+    def measured(request: service.CompileRequest) -> None:
+        asked.append(service.targets_of(request))
+
+    monkeypatch.setattr(service, "compile", measured)
+    monkeypatch.setattr(rates, "measure_rates", lambda *_: families()["embedded"].rates)
+    for uri in ("embedded:qemu?machine=mps2-an386", "riscv:qemu?vlen=256&harts=1", "riscv:qemu"):
+        rates.measure_family(DeviceInfo("a model", uri, family=uri.partition(":")[0]))
+    assert asked == [("embedded:cortex-m4",), ("riscv:rv64gcv256",), ("riscv:rv64gcv128", "riscv:rv64gc")]
