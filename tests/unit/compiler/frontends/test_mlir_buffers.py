@@ -6,6 +6,7 @@ import numpy as np
 from tests.prepared import load_mlir
 from tests.unit.compiler.building import X86_64_V3, build
 
+import motet
 from motet.compiler.verify.oracle import run_oracle
 
 ARITHMETIC_ON_WHAT_A_BUFFER_HOLDS = """
@@ -181,3 +182,34 @@ def test_buffers_that_a_function_leaves_as_they_are() -> None:
     session["one_of_two"](x, o)
     np.testing.assert_array_equal(x, np.arange(8))
     np.testing.assert_array_equal(o, np.arange(8))
+
+
+def test_stores_of_unrolled_loops_share_kernels() -> None:
+    """Sums of products, a statement for each term; every other result also reads one that a loop nest computes."""
+    lines: list[str] = []
+    for term in range(90):
+        at, k = term // 9, term % 9
+        read = "%t" if at % 2 else "%x"
+        lines += [
+            f"%a{term} = memref.load {read}[%c{k}] : memref<10xf32>",
+            f"%b{term} = memref.load %y[%c{at}] : memref<10xf32>",
+            f"%p{term} = arith.mulf %a{term}, %a{term} : f32", f"%s{term} = arith.addf %b{term}, %p{term} : f32",
+            f"memref.store %s{term}, %y[%c{at}] : memref<10xf32>",
+        ]
+    constants = "\n".join(f"%c{k} = arith.constant {k} : index" for k in range(10))
+    text = f"""func.func @main(%x: memref<10xf32>, %y: memref<10xf32>, %t: memref<10xf32>) {{
+{constants}
+affine.for %i = 0 to 10 {{
+  %v = affine.load %x[%i] : memref<10xf32>
+  %w = arith.addf %v, %v : f32
+  affine.store %w, %t[%i] : memref<10xf32>
+}}
+""" + "\n".join(lines) + "\nreturn\n}\n"
+    x, y, t = np.arange(10, dtype=np.float32), np.ones(10, np.float32), np.zeros(10, np.float32)
+    right = np.array([1 + np.sum((x[:9] * (2 if at % 2 else 1)) ** 2) for at in range(10)], np.float32)
+    artifact = motet.compile(text, devices="host{cpu=x86-64-v3}", cache=False)
+    [variant] = artifact.manifest.variants
+    assert len(variant.schedules["main"].commands) < 15  # of 91 statements
+    with motet.load(artifact) as session:
+        session(x, y, t)
+    np.testing.assert_array_equal(y, right)

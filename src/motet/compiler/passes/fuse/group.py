@@ -2,8 +2,8 @@
 
 Operations are visited in program order. A contraction or convolution opens a group, which element-wise operations on
 its result join. Row reductions, the element-wise operations that feed them, and their readers over the same rows form
-one group; so do chains of element-wise operations. An operation does not join if two groups would then wait for each
-other.
+one group; so do chains of element-wise operations, and stores of single elements into one tensor, as unrolled loops
+have them. An operation does not join if two groups would then wait for each other.
 """
 
 from __future__ import annotations
@@ -172,6 +172,11 @@ class _Grouper:
             group.operations.append(operation)
             self.owner[operation] = group
             return
+        if (chain := self._inserted_before(operation, producers)) is not None:
+            chain.operations.append(operation)
+            chain.depends |= producers - {chain}
+            self.owner[operation] = chain
+            return
         if TOGETHER in operation.attributes and (host := self._put_together(operation, producers)) is not None:
             host.role = Role.MOVEMENT
             host.operations.append(operation)
@@ -191,6 +196,17 @@ class _Grouper:
                     self._join(group, operation, role, structure, producers)
                     return
         self._open(operation, role, structure, producers)
+
+    def _inserted_before(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
+        """The group of the insertions of single elements that this one continues, as the only reader of the last, and
+        without which it can be computed: stores of unrolled loops."""
+        into = operation.operands[1].owner if operation.name == "tensor.insert" else None
+        if into is None or isinstance(into, ir.Block) or into.operation.name != "tensor.insert":
+            return None
+        group = self.owner.get(into.operation)
+        if group is None or len(group.operations) >= LARGEST_GROUP or len(list(into.operation.results[0].uses)) != 1:
+            return None
+        return None if any(other is not group and self._reaches(other, group) for other in producers) else group
 
     def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
         """One group of the producers of a concatenation's parts, if these have no other readers and each part has one
