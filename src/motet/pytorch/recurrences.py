@@ -60,7 +60,7 @@ def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], *options: Any) -> An
         fused = torch._C._get_mkldnn_enabled()
         torch._C._set_mkldnn_enabled(fused and not _is_learning(x, params))
         try:
-            return unrolled.lstm_impl(x, hx, params, *options)
+            return _unrolled(unrolled.lstm_impl, x, hx, params, options)
         finally:
             torch._C._set_mkldnn_enabled(fused)
     found, (hidden, cells) = _layers(_LSTM, x, hx, params, options)
@@ -70,11 +70,33 @@ def _lstm(x: Any, hx: Sequence[Any], params: Sequence[Any], *options: Any) -> An
 def _of_one_state(layer: _Recurrent, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def run(x: Any, hx: Any, params: Sequence[Any], *options: Any) -> Any:
         if _is_special(x, params, options):
-            return otherwise(x, hx, params, *options)
+            return _unrolled(lambda x, states, *others: otherwise(x, states[0], *others), x, [hx], params, options)
         found, (hidden,) = _layers(layer, x, [hx], params, options)
         return found, hidden
 
     return run
+
+
+def _unrolled(
+    impl: Callable[..., Any], x: Any, states: Sequence[Any], params: Sequence[Any], options: Sequence[Any]
+) -> tuple[Any, ...]:
+    """What PyTorch's decomposition `impl` gives, with dropout between the layers, which it leaves out
+    (`torch._decomp.decompositions._rnn_helper` compares the number of layers with the layer)."""
+    has_biases, layers, dropout, train, bidirectional, batch_first = options
+    if not dropout or not train or layers == 1:
+        return impl(x, states, params, *options)
+    each, directions = len(params) // layers, 2 if bidirectional else 1
+    sequence = x.transpose(0, 1) if batch_first else x
+    final: list[Sequence[Any]] = []
+    for number in range(layers):
+        if number:
+            sequence = torch.dropout(sequence, dropout, True)
+        own = [state[number * directions : (number + 1) * directions] for state in states]
+        weights = params[number * each : (number + 1) * each]
+        sequence, *last = impl(sequence, own, weights, has_biases, 1, 0.0, train, bidirectional, False)
+        final.append(last)
+    ends = [torch.cat(kind) for kind in zip(*final, strict=True)]
+    return sequence.transpose(0, 1) if batch_first else sequence, *ends
 
 
 def _layer_of_compile(x: Any, *others: Any) -> Any:
