@@ -14,7 +14,7 @@ from motet.compiler.build.partitioning import partition_for
 from motet.compiler.build.variant import Output, VariantOptions, build_variant, kernel_text
 from motet.compiler.frontends.locations import compile_error
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.ir._mlir import ir, new_context, register_stablehlo
+from motet.compiler.ir._mlir import PassManager, ir, new_context, register_stablehlo
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes import registry
@@ -28,6 +28,7 @@ from motet.compiler.tuning.kernels import DEFAULT, Choice
 from motet.errors import CompileError, Location, OptionError
 
 _ASSIGNING = ("assign-devices", "place")  # passes that flags of devices are for
+_ANCHORS = ("func.func", "gpu.module")
 _OTHERS = re.compile(r"\b(?:stablehlo|chlo|tm_tensor)\.")  # dialects that are loaded on demand
 
 
@@ -94,11 +95,23 @@ def steps_of(pipeline: str) -> list[Step]:
         steps = registry.expand(part)
         if steps is not None:
             found += steps
-        elif found and isinstance(found[-1], Upstream):
+            continue
+        part = _anchored(part)
+        if found and isinstance(found[-1], Upstream):
             found[-1] = Upstream(f"{found[-1].pipeline},{part}")
         else:
             found.append(Upstream(part))
     return found
+
+
+def _anchored(part: str) -> str:
+    """A pass of upstream's, within the operations that it runs on if these are not modules. Unknown ones are left."""
+    context = ir.Context()
+    for anchored in (part, *(f"{kind}({part})" for kind in _ANCHORS)):
+        with contextlib.suppress(ValueError):
+            PassManager.parse(f"builtin.module({anchored})", context=context)
+            return anchored
+    return part
 
 
 def _reading_devices(steps: list[Step]) -> list[Step]:

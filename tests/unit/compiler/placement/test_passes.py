@@ -51,6 +51,16 @@ def test_passes_mix_with_upstreams():
     assert text.count("linalg.generic") == 2 and "motet" not in text
 
 
+def test_passes_of_functions_need_no_nesting():
+    loop = "func.func @f(%x: memref<4xf32>, %v: f32) {" \
+        " affine.for %i = 0 to 4 { affine.store %v, %x[%i] : memref<4xf32> } return }"
+    found = optimise(loop, FILE, "affine-parallelize{max-nested=1},lower-affine,gpu-map-parallel-loops")
+    assert "scf.parallel" in found and "gpu.loop_dim_map" in found
+    assert found == optimise(loop, FILE, "func.func(affine-parallelize,lower-affine,gpu-map-parallel-loops)")
+    with pytest.raises(CompileError, match="affine-parallelize` with options `x=1`"):
+        optimise(loop, FILE, "affine-parallelize{x=1}")
+
+
 def test_devices_are_assigned_by_flags():
     text = optimise(F, FILE, f"{READ},assign-devices{{b=host{{cpu=x86-64-v3}},@a d=null[1]}},verify-devices")
     assert 'alternatives = ["host", "@a"], sym_name = "b"' in text
