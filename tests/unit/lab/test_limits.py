@@ -13,7 +13,6 @@ from motet.lab import evaluation, limits
 from motet.lab.subject import open_program, subject_of
 from motet.measuring import rates
 from motet.runtime.device import DeviceInfo
-from motet.tools import rates
 
 
 @pytest.fixture(autouse=True)
