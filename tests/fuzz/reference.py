@@ -41,9 +41,9 @@ def _never_chosen(graph: Graph, node: Node, names: Sequence[str]) -> bool:
 
 
 def _takes_nothing(graph: Graph, node: Node) -> bool:
-    """Whether `node` takes the first 0 elements of its operand."""
-    count = graph.constants.get(node.inputs[1]) if node.op == "TopK" else None
-    return count is not None and not count.any()
+    """Whether `node` takes the first 0 elements of its operand, or may cut all of it."""
+    given = graph.constants.get(node.inputs[1]) if node.op in ("TopK", "Pad") else None
+    return given is not None and (not given.any() if node.op == "TopK" else bool((given < 0).any()))
 
 
 def calculate(graph: Graph, feeds: Mapping[str, Array | Tracked]) -> dict[str, Tracked]:

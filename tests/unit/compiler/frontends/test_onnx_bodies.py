@@ -148,7 +148,7 @@ def test_functions_of_the_model_in_bodies_and_bodies_in_functions() -> None:
 
 def test_what_is_refused_is_named_in_a_body() -> None:
     then = body("then", [helper.make_node("Unique", ["x"], ["r"], "inside")], [], [info("r", [None])])
-    other = body("else", [helper.make_node("Flatten", ["x"], ["r"])], [], [info("r", [None])])
-    made = model([choice(then, other)], [CONDITION, X], [info("y", [None])])
+    other = body("else", [helper.make_node("Flatten", ["x"], ["r"])], [], [info("r", [None, None])])
+    made = model([choice(then, other)], [CONDITION, X], [info("y", None)])
     with pytest.raises(CompileError, match="'inside': operator Unique is not supported"):
         motet.compile(made.SerializeToString(), cache=False)

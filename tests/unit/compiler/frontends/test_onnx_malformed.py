@@ -45,6 +45,13 @@ def mixed(op: str, source: str, *, kind: int = 1, first: bool = True, **said: An
     return h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9).SerializeToString()
 
 
+def declared(data: bytes, kind: int, extent: str = "") -> bytes:
+    """The model with an output of a type, and of an extent with a name."""
+    made = onnx.ModelProto.FromString(data)
+    made.graph.output[0].CopyFrom(h.make_tensor_value_info("y", kind, [extent, None] if extent else None))
+    return made.SerializeToString()
+
+
 def untyped(node: Any) -> None:
     node.attribute.add().name = "axis"
 
@@ -58,6 +65,18 @@ MODELS: dict[str, tuple[bytes, str]] = {
     "attribute missing": (model("Cast", ["x"]), "attribute to is missing; expected one of type int"),
     "attribute of another type": (model("Softmax", ["x"], axis="last"), "axis is of type string; expected int"),
     "attribute without type": (model("Softmax", ["x"], change=untyped), "attribute 'axis' has no type"),
+    "attribute of a later version": (
+        model("GatherND", ["x", "c"], opset=11, held=np.zeros((2, 1), int), batch_dims=1),
+        "node 'n': operator GatherND: attribute 'batch_dims' is unknown in operator set 11; expected none"),
+    "attribute of another operator": (model("Dropout", ["x"], mode="nearest"), "'mode' is unknown .*; expected seed"),
+    "result of another type": (declared(model("Less", ["x", "x"]), 3),
+                               "output 'y' is declared as int8, but is of type bool"),
+    "result of another rank": (declared(model("Relu", ["x"], shape=(2, 3, 4)), 1, "a"),
+                               "output 'y' is declared with 2 axes, but has 3"),
+    "more axes than there are": (model("ReduceMax", ["c", "x"], kind=7, shape=(2,), held=np.ones(5, np.float32)),
+                                 "node 'n': ReduceMax along 2 axes; expected at most 1, those of its operand"),
+    "extent in another encoding": (declared(model("Relu", ["x"]), 1, "qq").replace(b"qq", b"\xe3q"),
+                                   "the name of an extent of 'y' is not UTF-8"),
     "axis beyond": (model("Softmax", ["x"], axis=2), r"axis is \[2\]; expected axes from -2 to 1, for an operand of 2"),
     "axis far beyond": (model("Concat", ["x", "x"], axis=2**40), "expected axes from -2 to 1"),
     "neither true nor false": (model("ArgMax", ["x"], keepdims=64), "keepdims is 64; expected 0 or 1"),
@@ -109,6 +128,14 @@ MODELS: dict[str, tuple[bytes, str]] = {
                                 r"operand 1 has the extents \[\]; expected a vector"),
     "classes that are no vector": (model("SoftmaxCrossEntropyLoss", ["x", "c"], held=np.array(0)),
                                    r"operand 1 has the extents \[\]; expected a vector"),
+    "modes of training": (model("Dropout", ["x", "", "c"], held=np.ones(4, bool)),
+                          r"operand 2 has the extents \[4\]; expected one element"),
+    "elements of none": (model("Reshape", ["x", "c"], shape=(2, 0), held=np.array([3, 2])),
+                         r"operand 0 has the extents \[2, 0\]; expected as many elements as \[3, 2\]"),
+    "pooled bits": (model("MaxPool", ["x"], shape=(1, 1, 4), kind=9, kernel_shape=[2]),
+                    r"MaxPool: operand 0 \(X\) is of type bool; expected"),
+    "diagonal that is no integer": (model("Trilu", ["x", "c"], held=np.ones((), np.float32)),
+                                    r"Trilu: operand 1 \(k\) is of type float; expected one of int64"),
     "pooled bytes": (model("AveragePool", ["x"], shape=(1, 1, 4), kind=2, kernel_shape=[2]),
                      r"AveragePool: operand 0 \(X\) is of type uint8; expected one of .*float16"),
     "activated words": (model("HardSwish", ["x"], kind=13),

@@ -91,6 +91,10 @@ def refuse_operands(model: OnnxModel) -> None:
                 found, expected = f"has the extents {list(shape)}", "one element"
             elif shape == () and place in _VECTORS:
                 found, expected = "has the extents []", "a vector"
+            elif place == ("Reshape", 0) and shape is not None:
+                whole = shapes.get(node.output[0], shape)
+                if math.prod(shape) != math.prod(whole):
+                    found, expected = f"has the extents {list(shape)}", f"as many elements as {list(whole)}"
             if found:
                 raise model.error(
                     f"{label(node)}: operator {node.op_type}: operand {number} {found}; expected {expected}"
@@ -160,11 +164,13 @@ _DEADLY: dict[tuple[str, int], set[int]] = {(operator, number): types for operat
     (("QLinearConv",), 1, _BYTES),
     (("QLinearConv",), 7, _UNSIGNED),
     (("QuantizeLinear",), 2, {13}),
+    (("MaxPool",), 0, {9}),
+    (("Trilu",), 1, _FLOATS),
 ) for operator in operators}  # fmt: skip
 # Operands of which it ends the process unless they have one element, or unless they have an axis.
 _SINGLE = {
-    ("BlackmanWindow", 0), ("Clip", 1), ("Clip", 2), ("CumSum", 1), ("HammingWindow", 0), ("HannWindow", 0),
-    ("NonMaxSuppression", 2), ("NonMaxSuppression", 3), ("NonMaxSuppression", 4),
+    ("BlackmanWindow", 0), ("Clip", 1), ("Clip", 2), ("CumSum", 1), ("Dropout", 2), ("HammingWindow", 0),
+    ("HannWindow", 0), ("NonMaxSuppression", 2), ("NonMaxSuppression", 3), ("NonMaxSuppression", 4),
 }  # fmt: skip
 _VECTORS = {
     ("ConstantOfShape", 0), ("ReduceMean", 1), ("ReduceProd", 1), ("Slice", 1), ("Slice", 2), ("Slice", 3),
@@ -176,7 +182,7 @@ _OF_FIRST_TYPE = (
     "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Clip", "Concat", "Div", "Max", "Min", "Mul", "PRelu", "Where",
 )  # fmt: skip
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-_OPERATORS = {operator for operator, _ in (*_DEADLY, *_SINGLE, *_VECTORS)} | {*_OF_FIRST_TYPE, *_COMPARISONS}
+_OPERATORS = {operator for operator, _ in (*_DEADLY, *_SINGLE, *_VECTORS)} | {*_OF_FIRST_TYPE, *_COMPARISONS, "Reshape"}
 _INDEXED = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND")
 OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {

@@ -47,6 +47,10 @@ def _reduce(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         return w.done([made])
     if count is None:
         raise refused(node, facts, "a number of axes that a call decides")
+    if count[0] > rank:
+        raise facts.model.error(
+            f"node {node.name!r}: {node.op_type} along {count[0]} axes; expected at most {rank}, those of its operand"
+        )
     found = Axes(n, axes, rank)
     shape = n.shape(node.input[0])
     reduced = n.choose(w.cast(found.marks, _BOOL), shape, n.of(1))

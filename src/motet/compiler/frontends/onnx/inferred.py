@@ -73,6 +73,11 @@ def refine_outputs(model: OnnxModel, inferred: onnx.GraphProto) -> None:
                         "followed", model.file, declared.name, dim.dim_value, axis, other.dim_value,
                     )  # fmt: skip
                     dim.Clear()
+        elif known.type.tensor_type.HasField("shape"):
+            raise model.error(
+                f"output {declared.name!r} is declared with {len(shape.dim)} axes, but has "
+                f"{len(known.type.tensor_type.shape.dim)}"
+            )
 
 
 def name_casts(model: OnnxModel) -> bool:

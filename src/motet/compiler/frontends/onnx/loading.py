@@ -41,7 +41,14 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
-from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
+from motet.compiler.frontends.onnx.well_formed import (
+    UNREADABLE,
+    check_attributes,
+    check_graph,
+    label,
+    refuse_growth,
+    refuse_recursion,
+)
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -68,7 +75,9 @@ def load_onnx(
     for a file that is not an ONNX model or is damaged, for operators and types that are unknown or have no lowering,
     and for missing external data.
     """
-    return load_model(read_model(data, file, files), sequences)
+    model = read_model(data, file, files)
+    check_attributes(model)
+    return load_model(model, sequences)
 
 
 def load_model(model: OnnxModel, sequences: str = "") -> Program:

@@ -110,6 +110,8 @@ def _named(proto: onnx.ModelProto) -> Iterator[tuple[str, str | bytes]]:
     graph = proto.graph
     for what, values in (("an input", graph.input), ("an output", graph.output), ("an initializer", graph.initializer)):
         yield from ((what, value.name) for value in values)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield from ((f"an extent of {value.name!r}", dim.dim_param) for dim in value.type.tensor_type.shape.dim)
     for node in all_nodes(graph):
         yield from (("a node", name) for name in (node.name, node.op_type, node.domain))
         yield from (("a value", name) for name in (*node.input, *node.output))

@@ -5,6 +5,7 @@
 - ReduceL1 of unsigned integers treats them as signed.
 - ReduceL2 of float64 is computed in float32, and also crashes. On integers, these are computed in float64.
 - ReduceMean of integers has no lowering.
+- Some crash along an axis that is given twice.
 """
 
 from __future__ import annotations
@@ -112,8 +113,23 @@ def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
     return chain.then("Div", facts.constant(node, "count", count)).done()
 
 
-RULES: dict[str, Rule] = {
+def _over_each_axis_once(rule: Rule | None) -> Rule:
+    """`rule` for a reduction, but axes of which one is given twice are first given once, as in ONNX Runtime."""
+
+    def rewrite(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+        rank, given = facts.rank(node.input[0]), attribute(node, "axes", None)
+        axes = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else np.array(given or [], np.int64)
+        if not rank or axes is None or len(once := np.unique(axes % rank)) == axes.size:
+            return rule(node, facts) if rule is not None else None
+        w = NodeWriter(node, facts)
+        return w.done([w.over(node.op_type, node.input[0], once.tolist(), keepdims=attribute(node, "keepdims", 1))])
+
+    return rewrite
+
+
+_RULES: dict[str, Rule | None] = {
     **reduced_products.RULES,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMean": _reduce_mean,
+    "ReduceMax": None, "ReduceMean": _reduce_mean, "ReduceMin": None,
 }  # fmt: skip
+RULES: dict[str, Rule] = {operator: _over_each_axis_once(rule) for operator, rule in _RULES.items()}

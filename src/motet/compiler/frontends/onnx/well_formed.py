@@ -28,6 +28,7 @@ _FLAGS = frozenset({
 })  # fmt: skip
 _BETWEEN = ("Flatten", "OneHot")  # whose axis may be one past those of the operand
 _LONGER = ("Unsqueeze", "ConcatFromSequence", "SequenceInsert", "SplitToSequence")  # whose axes are those of the result
+_ADDED = {("Resize", "single")}  # attributes that the reader of OpenVINO's models writes (`openvino/resizing.py`)
 # What rules raise of operands and attributes that ONNX's definition of an operator excludes.
 UNREADABLE = (ArithmeticError, IndexError, KeyError, TypeError, ValueError)
 _COMPLEX = {14: "complex64", 15: "complex128"}  # at which the wheel dies where ONNX has no such operands
@@ -93,6 +94,24 @@ def _calls(
     return (key for key in found if key in functions)
 
 
+def check_attributes(model: OnnxModel) -> None:
+    """Raises CompileError for the first attribute that a node's operator does not have in the model's operator set."""
+    import onnx
+
+    for node in all_nodes(model.proto.graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        version = model.opsets.get(domain)
+        if not node.attribute or version is None or not onnx.defs.has(node.op_type, version, domain):
+            continue
+        known = onnx.defs.get_schema(node.op_type, version, domain).attributes
+        for item in node.attribute:
+            if item.name not in known and (node.op_type, item.name) not in _ADDED:
+                raise model.error(
+                    f"{label(node)}: operator {node.op_type}: attribute {item.name!r} is unknown in operator set "
+                    f"{version}; expected {', '.join(sorted(known)) or 'none'}"
+                )
+
+
 def check_graph(model: OnnxModel) -> None:
     """Sorts the nodes, and checks them. Raises CompileError."""
     names = [value.name for value in model.proto.graph.input]
@@ -147,6 +166,11 @@ class _Rules:
         for value in graph.output:
             if value.name not in types:
                 raise self._model.error(f"output {value.name!r}: no node makes it{_made(graph.node)}")
+            declared, made = value.type.tensor_type.elem_type, types[value.name]
+            if declared and made and declared != made:
+                raise self._model.error(
+                    f"output {value.name!r} is declared as {_element(declared)}, but is of type {_element(made)}"
+                )
 
     # -- names and order
 
@@ -231,7 +255,10 @@ class _Rules:
         for first, other in mixed(node, schema, types):
             raise of_two_types(self._model, node, types, first, other)
         bound = {formal.type_str: types[name] for formal, name in _typed(node, schema, types)}
-        found = {name: bound.get(formal.type_str, 0) for formal, name in _paired(schema.outputs, node.output)}
+        found = {
+            name: bound.get(formal.type_str, 0) or _only_element(formal)
+            for formal, name in _paired(schema.outputs, node.output)
+        }
         if node.op_type == "Cast":
             found |= dict.fromkeys(node.output, next((item.i for item in node.attribute if item.name == "to"), 0))
         return unknown | found
@@ -284,9 +311,7 @@ def of_two_types(
     model: OnnxModel, node: onnx.NodeProto, types: Mapping[str, int], first: str, other: str
 ) -> CompileError:
     """The error about two operands that `mixed` yields."""
-    import onnx
-
-    one, two = (onnx.TensorProto.DataType.Name(types[name]).lower() for name in (first, other))
+    one, two = (_element(types[name]) for name in (first, other))
     return model.error(
         f"{label(node)}: operator {node.op_type} takes operands of one type: {first!r} is {one}, {other!r} is {two}"
     )
@@ -305,6 +330,21 @@ def _typed(
 def _type_name(onnx_: Any, item: onnx.AttributeProto) -> str:
     kinds = onnx_.AttributeProto.AttributeType
     return kinds.Name(item.type) if item.type in kinds.values() else str(item.type)
+
+
+def _element(kind: int) -> str:
+    import onnx
+
+    kinds = onnx.TensorProto.DataType
+    return kinds.Name(kind).lower() if kind in kinds.values() else str(kind)
+
+
+def _only_element(formal: onnx.defs.OpSchema.FormalParameter) -> int:
+    """The element type of a parameter that has one alone; 0 for others."""
+    import onnx
+
+    known = elements(formal)
+    return onnx.TensorProto.DataType.Value(known[0].upper()) if len(formal.types) == len(known) == 1 else 0
 
 
 def elements(formal: onnx.defs.OpSchema.FormalParameter) -> list[str]:
