@@ -351,6 +351,7 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     named += [found for info in present if (found := numbered_instance(info, base)) is not None]
     named += sorted((info for info in present if base == info.family), key=lambda info: not info.available)
     named += [] if named else _by_name(base, present)
+    named += [] if named else _why_none(base, present)
     if not named:
         here = ", ".join(_with_uuid(info) for info in present if info.available) or "none"
         meant = f"; {_MEANT[base]}" if base in _MEANT else ""
@@ -359,6 +360,12 @@ def find_device(uri: str, present: Sequence[DeviceInfo] | None = None) -> Device
     if not info.available and options.keys().isdisjoint(info.described_by):
         raise DeviceError(f"device {uri}: not available: {info.reason}")
     return replace(info, uri=info.uri + uri[len(written) :], available=True, reason="")
+
+
+def _why_none(base: str, present: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """What says why there are no devices of the family in `base`; none if there are some."""
+    family = [info for info in present if info.family == base.partition(":")[0]]
+    return family if not any(info.available for info in family) else []
 
 
 def _local(uri: str, present: Sequence[DeviceInfo]) -> str | None:

@@ -182,8 +182,9 @@ def test_an_unknown_name_lists_the_devices_of_the_program():
 def test_a_uri_that_is_not_present_lists_what_is():
     text = failure([logical("gpu", "cuda")], [HOST, *CUDA, NO_HIP], {"gpu": "cuda:7"})
     assert text == "device cuda:7: it is not present; present: host, cuda:0 (GPU-000), cuda:1 (GPU-111)"
-    assert failure([logical("gpu", "cuda")], [HOST, NO_HIP], {"gpu": "hip"}) == (
-        "device hip: not available: libamdhip64.so not found")
+    for uri in ("hip", "hip:3"):
+        assert failure([logical("gpu", "cuda")], [HOST, NO_HIP], {"gpu": uri}) == (
+            f"device {uri}: not available: libamdhip64.so not found")
 
 
 def test_binding_a_device_without_code_is_an_error():
