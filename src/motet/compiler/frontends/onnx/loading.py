@@ -75,9 +75,7 @@ def load_onnx(
     for a file that is not an ONNX model or is damaged, for operators and types that are unknown or have no lowering,
     and for missing external data.
     """
-    model = read_model(data, file, files)
-    check_attributes(model)
-    return load_model(model, sequences)
+    return load_model(read_model(data, file, files), sequences)
 
 
 def load_model(model: OnnxModel, sequences: str = "") -> Program:
@@ -103,6 +101,7 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     refuse_recursion(model)
     refuse_growth(model)
     inline_functions(model)
+    check_attributes(model)
     check_graph(model)
     write_domains(model)
     check_operators(model)
