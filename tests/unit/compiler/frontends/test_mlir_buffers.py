@@ -213,3 +213,29 @@ affine.for %i = 0 to 10 {{
     with motet.load(artifact) as session:
         session(x, y, t)
     np.testing.assert_array_equal(y, right)
+
+
+def test_unrolled_sums_into_several_elements_are_one_kernel() -> None:
+    """Each sum begins with the element that it is stored into; the last also reads an element that was stored."""
+    lines: list[str] = []
+    for row in range(5):
+        lines.append(f"%s{row}_0 = affine.load %y[{row}] : memref<6xf32>")
+        for k in range(4):
+            lines += [
+                f"%a{row}_{k} = affine.load %x[{row}, {k}] : memref<5x4xf32>",
+                f"%b{row}_{k} = affine.load %y[{5 if k else max(row - 1, 0)}] : memref<6xf32>",
+                f"%p{row}_{k} = arith.mulf %a{row}_{k}, %b{row}_{k} : f32",
+                f"%s{row}_{k + 1} = arith.addf %s{row}_{k}, %p{row}_{k} : f32",
+            ]
+        lines.append(f"affine.store %s{row}_4, %y[{row}] : memref<6xf32>")
+    text = "func.func @main(%x: memref<5x4xf32>, %y: memref<6xf32>) {\n" + "\n".join(lines) + "\nreturn\n}\n"
+    x, y = np.arange(20, dtype=np.float32).reshape(5, 4) % 7, np.arange(1, 7, dtype=np.float32)
+    right = y.copy()
+    for row in range(5):
+        right[row] += x[row, 0] * right[max(row - 1, 0)] + right[5] * np.sum(x[row, 1:])
+    artifact = motet.compile(text, devices="host{cpu=x86-64-v3}", cache=False)
+    [variant] = artifact.manifest.variants
+    assert [command.op for command in variant.schedules["main"].commands].count("dispatch") == 1
+    with motet.load(artifact) as session:
+        session(x, y)
+    np.testing.assert_array_equal(y, right)

@@ -82,6 +82,7 @@ class _Grouper:
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
         self.roles = {o: role_of(o) for o in self.operations}
+        self.reader = self._readers_of_scalars()
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
         self.groups: list[Group] = []
@@ -198,15 +199,32 @@ class _Grouper:
         self._open(operation, role, structure, producers)
 
     def _inserted_before(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
-        """The group of the insertions of single elements that this one continues, as the only reader of the last, and
-        without which it can be computed: stores of unrolled loops."""
+        """The group of the insertions of single elements that this one continues, as the only reader of the last but
+        for elements that they read themselves, and without which it can be computed: stores of unrolled loops."""
         into = operation.operands[1].owner if operation.name == "tensor.insert" else None
         if into is None or isinstance(into, ir.Block) or into.operation.name != "tensor.insert":
             return None
         group = self.owner.get(into.operation)
-        if group is None or len(group.operations) >= LARGEST_GROUP or len(list(into.operation.results[0].uses)) != 1:
+        if group is None or len(group.operations) >= LARGEST_GROUP:
+            return None
+        others = [o for use in into.operation.results[0].uses if (o := use.owner.operation) != operation]
+        if any(self.roles.get(o) is not Role.SCALAR or self.reader[o] != self.reader[operation] for o in others):
             return None
         return None if any(other is not group and self._reaches(other, group) for other in producers) else group
+
+    def _readers_of_scalars(self) -> dict[ir.Operation, int]:
+        """What a scalar is computed for: the place of the operation that alone reads it, directly or through other
+        scalars, or -1 if there are several; for any other operation its own place. The first insertion of a single
+        element stands for all that continue it."""
+        reader: dict[ir.Operation, int] = {}
+        for place, operation in enumerate(self.operations):
+            into = operation.operands[1].owner if operation.name == "tensor.insert" else operation
+            reader[operation] = place if isinstance(into, ir.Block) else reader.get(into.operation, place)
+        for operation in reversed(self.operations):
+            if self.roles[operation] is Role.SCALAR:
+                readers = {reader.get(use.owner.operation, -1) for each in operation.results for use in each.uses}
+                reader[operation] = readers.pop() if len(readers) == 1 else -1
+        return reader
 
     def _put_together(self, operation: ir.Operation, producers: set[Group]) -> Group | None:
         """One group of the producers of a concatenation's parts, if these have no other readers and each part has one
