@@ -107,9 +107,11 @@ def steps_of(pipeline: str) -> list[Step]:
 def _anchored(part: str) -> str:
     """A pass of upstream's, within the operations that it runs on if these are not modules. Unknown ones are left."""
     context = ir.Context()
+    empty = ir.Module.parse("module {}", context=context)
     for anchored in (part, *(f"{kind}({part})" for kind in _ANCHORS)):
-        with contextlib.suppress(ValueError):
-            PassManager.parse(f"builtin.module({anchored})", context=context)
+        with contextlib.suppress(ValueError, ir.MLIRError):
+            # Some passes say what they run on only when scheduled: here for modules in a module that has none.
+            PassManager.parse(f"builtin.module(builtin.module({anchored}))", context=context).run(empty.operation)
             return anchored
     return part
 

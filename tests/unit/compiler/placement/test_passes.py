@@ -57,6 +57,9 @@ def test_passes_of_functions_need_no_nesting():
     found = optimise(loop, FILE, "affine-parallelize{max-nested=1},lower-affine,gpu-map-parallel-loops")
     assert "scf.parallel" in found and "gpu.loop_dim_map" in found
     assert found == optimise(loop, FILE, "func.func(affine-parallelize,lower-affine,gpu-map-parallel-loops)")
+    mapped = optimise(loop, FILE, "convert-affine-for-to-gpu{gpu-thread-dims=0},canonicalize")  # says it when scheduled
+    assert "gpu.launch" in mapped and "affine.for" not in mapped
+    assert mapped == optimise(loop, FILE, "func.func(convert-affine-for-to-gpu{gpu-thread-dims=0}),canonicalize")
     with pytest.raises(CompileError, match="affine-parallelize` with options `x=1`"):
         optimise(loop, FILE, "affine-parallelize{x=1}")
 
