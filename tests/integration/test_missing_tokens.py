@@ -1,14 +1,24 @@
-"""Operations of the dialect gpu that use memory in flight without waiting for it: a warning, or an error."""
+"""Operations of the dialect gpu that use memory in flight without waiting for it: a warning, or an error; and those
+that wait for more than they need, which --prove lists."""
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
+import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.integration.conftest import Run
 from tests.prepared import load_mlir
 
 import motet
+from motet.compiler.frontends.gpu.listed_waits import list_waits
+from motet.compiler.job import ListedWait
+from motet.compiler.stages import opened, optimise
 from motet.errors import CompileError, OptionError
 
 FILE = "test.mlir"
@@ -191,3 +201,137 @@ def test_a_launch_with_its_body_may_be_on_a_stream() -> None:
     with motet.load(motet.compile(text)) as session:
         session(x, y)
     np.testing.assert_array_equal(y, 2 * x)
+
+
+# Bodies, and for each wait that is not needed the line, that of the operation waited for, and that of the host's wait
+# that must name its token instead.
+NOT_NEEDED = {
+    "a chain": ("""
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t1] %x %z
+        gpu.wait [%t2]""", [(16, 15, 17)]),
+    "a token next to the one that implies it": ("""
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t1] %y %z
+        %t3 = gpu.memset async [%t1, %t2] %z, %c0 : memref<9xf32>, f32
+        gpu.wait [%t3]""", [(17, 15, None)]),
+    "tokens that are joined for several": ("""
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t0] %x %z
+        %both = gpu.wait async [%t1, %t2]
+        %t3 = launch async[%both] %x %y
+        gpu.wait [%t2, %t3]""", [(18, 16, None)]),
+    "the host's wait": ("""
+        %t1 = launch async[%t0] %x %y
+        gpu.wait [%t1]
+        %t2 = launch async[%t0] %x %z
+        gpu.wait [%t1, %t2]""", [(16, 15, None)]),
+    "in a loop": ("""
+        scf.for %i = %c1 to %c9 step %c9 {
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t1] %x %z
+        gpu.wait [%t2]
+        }""", [(17, 16, 18)]),
+    "chains of chains": ("""
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t1] %x %z
+        %t3 = launch async[%t2] %x %z
+        gpu.wait [%t3]""", [(16, 15, 18)]),
+}
+NEEDED = {
+    "the only order of two others": """
+        %t1 = launch async[%t0] %x %y
+        %t2 = launch async[%t1] %x %z
+        %t3 = launch async[%t2] %y %y
+        gpu.wait [%t3]""",
+    "memory that is allocated and freed": """
+        %m, %t1 = gpu.alloc async [%t0] () : memref<9xf32>
+        %t2 = launch async[%t1] %x %m
+        %t3 = gpu.dealloc async [%t2] %m : memref<9xf32>
+        gpu.wait [%t3]""",
+    "what the host reads": """
+        %t1 = launch async[%t0] %x %y
+        gpu.wait [%t1]
+        memref.copy %y, %z : memref<9xf32> to memref<9xf32>""",
+    "what a loop may use": """
+        %t1 = launch async[%t0] %x %y
+        gpu.wait [%t1]
+        scf.for %i = %c1 to %c9 step %c9 {
+        launch  %x %z
+        }""",
+    "a stream's order": """
+        launch <%t0 : !gpu.async.token> %x %y
+        launch <%t0 : !gpu.async.token> %x %z
+        gpu.wait [%t0]""",
+}
+
+
+def listed(text: str) -> list[ListedWait]:
+    with opened(text, FILE) as source:
+        return list_waits(source.module)
+
+
+def line_of(place: str) -> int:
+    return int(place.split(":")[1])
+
+
+@pytest.mark.parametrize("name", NOT_NEEDED)
+def test_waits_that_are_not_needed_are_listed_with_both_places(name: str) -> None:
+    body, waits = NOT_NEEDED[name]
+    found = listed(program(body).replace("%t0 =", "%c0 = arith.constant 0.0 : f32 %t0 ="))
+    assert [(line_of(each.place), line_of(each.other_place)) for each in found] == [each[:2] for each in waits]
+    for each, (_, _, host) in zip(found, waits, strict=True):
+        assert each.kind == "not needed"
+        assert f"waits for {each.other} at {each.other_place}" in each.text
+        hosts = re.findall(r"gpu.wait at test.mlir:(\d+):\d+ must wait instead", each.text)
+        assert hosts == ([] if host is None else [str(host)])
+
+
+@pytest.mark.parametrize("name", NEEDED | RIGHT)
+def test_waits_that_are_needed_are_not_listed(name: str) -> None:
+    assert listed(program((NEEDED | RIGHT)[name])) == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_missing_waits_are_listed_too(name: str) -> None:
+    found = [each for each in listed(program(WRONG[name][0])) if each.kind == "missing"]
+    assert [line_of(each.place) for each in found] == [WRONG[name][1]]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_without_the_listed_waits_all_that_meet_are_in_order(seed: int) -> None:
+    """Random chains of launches: what the remaining tokens imply, by a closure of pairs."""
+    choose = random.Random(seed)
+    count = 9
+    uses = [choose.choices("xyz", k=2) for _ in range(count)]
+    tokens = [{i - 1, *(j for j in range(i) if choose.random() < 0.2)} - {-1} for i in range(count)]
+    lines = [
+        f"%l{i} = launch async[{', '.join(f'%l{j}' for j in sorted(waits)) or '%t0'}] %{uses[i][0]} %{uses[i][1]}"
+        for i, waits in enumerate(tokens)
+    ]
+    found = listed(program("\n".join([*lines, f"gpu.wait [%l{count - 1}]"])))
+    order = {(j, i) for i, waits in enumerate(tokens) for j in waits}
+    left = order - {(line_of(each.other_place) - 15, line_of(each.place) - 15) for each in found}
+    assert len(order) - len(left) == len(found)
+    for middle in range(count):
+        left |= {(a, b) for a in range(count) for b in range(count) if {(a, middle), (middle, b)} <= left}
+    for a, b in itertools.combinations(range(count), 2):
+        if uses[a][1] in uses[b] or uses[b][1] in uses[a]:
+            assert (a, b) in left, f"seed {seed}: {a} and {b}"
+
+
+def test_concurrent_launches_have_no_wait_that_is_not_needed() -> None:
+    chain = program(NOT_NEEDED["chains of chains"][0])
+    assert listed(chain)
+    assert listed(optimise(chain, FILE, "gpu-concurrency")) == []
+
+
+def test_proofs_list_waits(motet: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.mlir").write_text(program(NOT_NEEDED["a chain"][0]))
+    command = ("compile", "p.mlir", "--prove", "--device", "host{cpu=x86-64-v3}")
+    text = motet(*command).stdout
+    assert "\nnot needed: p.mlir:16:7: gpu.launch_func: it waits for gpu.launch_func at p.mlir:15:7" in text
+    found = json.loads(motet(*command, "--json").stdout)
+    assert [each["function"] for each in found["schedules"]] == ["main"]
+    assert [(each["kind"], each["place"], each["other_place"]) for each in found["waits"]] \
+        == [("not needed", "p.mlir:16:7", "p.mlir:15:7")]

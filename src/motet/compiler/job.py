@@ -57,7 +57,7 @@ class Job(msgspec.Struct, frozen=True):
     `verify`. `model` is the file that the source was read from, if any, by which an ONNX model's other files are found;
     `data_files` are their states."""
 
-    kind: Literal["compile", "emit", "optimise", "verify", "list"]
+    kind: Literal["compile", "emit", "optimise", "verify", "list", "waits"]
     path: str
     source: bytes | None = None
     text: bool = False
@@ -95,6 +95,18 @@ class Job(msgspec.Struct, frozen=True):
     keep_source: bool = False  # in the artifact, `verify/kept_source.py`
     oracle: Oracle = "upstream"  # of `verify`
     reports: PassReports = NO_REPORTS
+
+
+class ListedWait(msgspec.Struct, frozen=True):
+    """An operation of a GPU or the host that waits for an asynchronous one and need not, or does not and must, with the
+    names and places of both; `text` says why."""
+
+    kind: str  # "missing" or "not needed"
+    operation: str
+    place: str
+    other: str
+    other_place: str
+    text: str
 
 
 class Message(msgspec.Struct, frozen=True):

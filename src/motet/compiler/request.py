@@ -52,7 +52,7 @@ class CompileRequest:
     reports: PassReports = NO_REPORTS
 
 
-def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
+def job_of(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list", "waits"]) -> Job:
     options = dict(request.options)
     for name in options:
         if name not in (known := list(option_help())):

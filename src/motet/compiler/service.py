@@ -19,7 +19,7 @@ from motet.artifact.device_flags import DeviceFlag
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
 from motet.compiler.cache_key import cache_key, wheels
-from motet.compiler.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, VerifyReport
+from motet.compiler.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, ListedWait, VerifyReport
 from motet.compiler.process.client import JobFolder, Progress, run_job
 from motet.compiler.process.prefork import Standby
 from motet.compiler.request import CompileRequest, job_of
@@ -29,8 +29,8 @@ from motet.errors import ArtifactError, OptionError
 if TYPE_CHECKING:
     from motet.compiler.build.listing import ListedKernel
 
-__all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "list_kernels", "optimise",
-           "targets_of", "verify"]
+__all__ = ["STAGES", "CompileRequest", "VerifyReport", "compile", "emit", "list_kernels", "list_waits",
+           "optimise", "targets_of", "verify"]
 
 
 def compile(
@@ -105,6 +105,13 @@ def list_kernels(request: CompileRequest) -> list[ListedKernel]:
     with JobFolder() as folder:
         run_job(job_of(request, "list"), folder, None)
         return pickle.loads((folder / RESULT).read_bytes())  # written by this user's worker into a private folder
+
+
+def list_waits(request: CompileRequest) -> list[ListedWait]:
+    """The waits of a program's asynchronous GPU operations that are missing, and those that are not needed."""
+    with JobFolder() as folder:
+        run_job(job_of(request, "waits"), folder, None)
+        return decode_json((folder / RESULT).read_bytes(), list[ListedWait])
 
 
 def optimise(text: str, file: str, pipeline: str, devices: Sequence[DeviceFlag] = ()) -> str:

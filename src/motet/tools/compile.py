@@ -15,6 +15,7 @@ from motet.tools.opening import STANDARD_INPUT, make_request, reason
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
+    from motet.compiler.job import ListedWait
     from motet.compiler.service import CompileRequest
 
 _NAMES = 8  # of kernels in a line
@@ -41,6 +42,8 @@ Examples:
                                                    prints the program after each pass that changes it; motet opt
                                                    runs the same passes one by one
   motet compile model.onnx --prove                 proves that no schedule has a race, and prints what was compared
+  motet compile kernels.mlir --prove --json        the same as JSON, and which waits of asynchronous launches are
+                                                   missing or not needed
 """
 
 
@@ -64,7 +67,11 @@ Emit = Annotated[str | None, typer.Option(
 )]
 Prove = Annotated[bool, typer.Option(
     "--prove", help="Prove for every schedule that all orders of its commands that it allows give the same results, "
-    "and print what was proved; fail, without writing the artifact, if that is impossible.",
+    "and print what was proved; fail, without writing the artifact, if that is impossible. For asynchronous operations "
+    "of the dialect gpu, also list the waits that are missing and those that are not needed.",
+)]
+ProofsAsJson = Annotated[bool, typer.Option(
+    "--json", help="Print what --prove prints as JSON, for programs to read, and nothing else.",
 )]
 PrintAfter = Annotated[list[str] | None, typer.Option(
     metavar="PASS", show_default=False,
@@ -107,12 +114,15 @@ def compile_program(
         "--no-cache", help="Do not read or write the cache.",
     )] = False,
     prove: Prove = False,
+    json: ProofsAsJson = False,
     print_after: PrintAfter = None,
     print_changed: PrintChanged = False,
     time_passes: TimePasses = False,
 ) -> None:
     if parameters not in ("embedded", "external"):
         raise OptionError(f"--parameters {parameters}: expected embedded or external")
+    if json and not prove:
+        raise OptionError("--json: prints what --prove proves; expected --prove, too")
     if emit is not None:
         _check_stage(emit)
     from motet.compiler.targets.device_flags import parse_device_flags
@@ -135,21 +145,23 @@ def compile_program(
     with Progress(f"compiling {request.path}") as progress:
         artifact = service.compile(request, progress.update, worker)
     if prove:
-        _print_proofs(artifact)
+        _print_proofs(artifact, service.list_waits(request), json)
     save(artifact, path, "external" if parameters == "external" else "embedded")
-    _report(artifact, path)
-    if file := dict(request.options).get("schedules"):
-        typer.echo(_records(artifact, file), nl=False)
+    _report(artifact, path, dict(request.options).get("schedules"), quiet=json)
 
 
-def _report(artifact: Artifact, path: Path) -> None:
-    """Prints what was written, and warnings."""
+def _report(artifact: Artifact, path: Path, schedules: str | None, quiet: bool) -> None:
+    """Prints what was written, with the file of schedules that was used; if it is to be `quiet`, only warnings."""
     from motet.tools.show import show_bytes
     from motet.tools.slow_kernels import warn_of_slow_kernels
 
     warn_of_slow_kernels(artifact)
+    if quiet:
+        return
     names = ", ".join(each.name for each in artifact.callable_functions)
     typer.echo(f"{path}: {show_bytes(path.stat().st_size)}, functions: {names}")
+    if schedules:
+        typer.echo(_records(artifact, schedules), nl=False)
 
 
 def _records(artifact: Artifact, file: str) -> str:
@@ -179,17 +191,26 @@ def _with_reports(
     return replace(request, reports=PassReports(tuple(print_after), print_changed, time_passes))
 
 
-def _print_proofs(artifact: Artifact) -> None:
-    """Prints the proof of each schedule. Raises CompileError if the checker cannot prove one."""
+def _print_proofs(artifact: Artifact, waits: Sequence[ListedWait], json: bool) -> None:
+    """Prints the proof of each schedule, and the waits. Raises CompileError if the checker cannot prove one."""
     from motet.compiler.scheduling.checker import check_manifest
     from motet.tools.show import show_table
 
+    proofs = check_manifest(artifact.manifest)
+    if json:
+        import msgspec
+
+        text = msgspec.json.encode({"schedules": proofs, "waits": waits})
+        typer.echo(msgspec.json.format(text, indent=2).decode())
+        return
     rows = [
         [proof.function, proof.target, f"{proof.commands:,}", f"{proof.pairs:,}", f"{proof.buffers:,}"]
-        for proof in check_manifest(artifact.manifest)
+        for proof in proofs
     ]
     typer.echo("proved: every order of commands that a schedule allows gives the same results")
     typer.echo("\n".join(show_table(["function", "target", "commands", "pairs", "buffers"], rows)))
+    for wait in waits:
+        typer.echo(f"{wait.kind}: {wait.place}: {wait.text}")
 
 
 def default_output(input: str) -> Path:

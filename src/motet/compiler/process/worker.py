@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, Message
+from motet.compiler.job import ARRAYS, REQUEST, RESULT, Job, ListedWait, Message
 from motet.compiler.lifetime import die_with_parent
 from motet.decoding import decode_msgpack
 from motet.errors import CompileError, Location, MotetError, WorkerCrash
@@ -106,6 +106,8 @@ def _do(job: Job, folder: Path, left: frozenset[str]) -> None:
         _optimise(job, folder)
     elif job.kind == "list":
         _list(job, folder)
+    elif job.kind == "waits":
+        _list_waits(job, folder)
     else:
         _verify(job, folder)
 
@@ -318,6 +320,19 @@ def _list(job: Job, folder: Path) -> None:
         pipeline.prepare(program)
         kernels = list_kernels(program, _targets(job, program)[0])
     (folder / RESULT).write_bytes(pickle.dumps(kernels))
+
+
+def _list_waits(job: Job, folder: Path) -> None:
+    """The waits of a program in MLIR; no other front end writes operations of `gpu`."""
+    from motet.compiler.frontends.gpu.listed_waits import list_waits
+    from motet.compiler.frontends.kinds import kind_of
+
+    data = _source(job)
+    waits: list[ListedWait] = []
+    if kind_of(data[:].decode() if job.text else data, job.path, job.format) == "mlir":
+        with _loaded(job) as program:
+            waits = list_waits(program.module)
+    (folder / RESULT).write_bytes(msgspec.json.encode(waits))
 
 
 def _verify(job: Job, folder: Path) -> None:

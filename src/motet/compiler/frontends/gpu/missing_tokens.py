@@ -25,20 +25,46 @@ from motet.compiler.ir.program import STRICT_TOKENS
 from motet.errors import CompileError
 
 _LOG = logging.getLogger("motet")
-_WAIT = "gpu.wait"
-_LEFT_OUT = ("func.return", "scf.yield", "affine.yield", "cf.br", "cf.cond_br")
+WAIT = "gpu.wait"
+TERMINATORS = ("func.return", "scf.yield", "affine.yield", "cf.br", "cf.cond_br")
+
+
+@dataclass(frozen=True)
+class MissingWait:
+    """An operation that does not wait for an earlier one, which uses the same memory, and the effects of both."""
+
+    operation: ir.Operation
+    effects: Effects
+    earlier: ir.Operation
+    others: Effects
+
+    def __str__(self) -> str:
+        reads = Effects(reads=self.effects.reads).conflicts(self.others)
+        both_write = Effects(writes=self.effects.writes).conflicts(Effects(writes=self.others.writes))
+        return (
+            f"{self.operation.name}: it {'reads' if reads else 'writes'} memory that {self.earlier.name} at "
+            f"{locate(self.earlier.location)} {'writes' if reads or both_write else 'reads'}, and waits for no token "
+            "of it; expected that token among those that it waits for, or a gpu.wait for it before"
+        )
 
 
 def check_waits(module: ir.Module, function: ir.Operation) -> None:
     """Warns of each operation of a function that waits for too little. Raises CompileError for the first one if the
     module has `STRICT_TOKENS`."""
+    for missing in missing_waits(module, function):
+        place, text = locate(missing.operation.location), str(missing)
+        if STRICT_TOKENS in module.operation.attributes:
+            raise CompileError(text, place)
+        _LOG.warning("%s: %s; it runs after it", place, text)
+
+
+def missing_waits(module: ir.Module, function: ir.Operation) -> Iterator[MissingWait]:
+    """For each operation of a function that waits for too little, the first that it does not wait for."""
     operations = within(function)
-    if not any(_streams(operation) or any(map(is_token, operation.results)) for operation in operations):
-        return
-    strict = STRICT_TOKENS in module.operation.attributes
-    for region in function.regions:
-        for block in region.blocks:
-            _check(module, block, _InFlight(), strict)
+    if any(streams_of(operation) or any(map(is_token, operation.results)) for operation in operations):
+        for region in function.regions:
+            for block in region.blocks:
+                yield from _missing(module, block, _InFlight())
 
 
 @dataclass
@@ -52,7 +78,7 @@ class _InFlight:
 
     def known(self, operation: ir.Operation) -> frozenset[int]:
         """What has ended when an operation starts."""
-        waited = [*filter(is_token, operation.operands), *_streams(operation)]
+        waited = [*filter(is_token, operation.operands), *streams_of(operation)]
         return self.ended.union(*(self.waits.get(each, frozenset[int]()) for each in waited))
 
     def conflicts(self, effects: Effects, known: frozenset[int]) -> Iterator[tuple[ir.Operation, Effects]]:
@@ -64,8 +90,8 @@ class _InFlight:
     def start(self, operation: ir.Operation, effects: Effects, known: frozenset[int]) -> None:
         """Notes an operation: one that makes a token, or is put on a stream, runs on; any other has ended, with what
         it waited for."""
-        tokens = [*filter(is_token, operation.results), *_streams(operation)]
-        if tokens and operation.name != _WAIT:
+        tokens = [*filter(is_token, operation.results), *streams_of(operation)]
+        if tokens and operation.name != WAIT:
             known |= {len(self.running)}
             self.running.append((operation, effects))
         if not tokens:
@@ -73,39 +99,36 @@ class _InFlight:
         self.waits |= dict.fromkeys(tokens, known)
 
 
-def _streams(operation: ir.Operation) -> list[ir.Value]:
+def streams_of(operation: ir.Operation) -> list[ir.Value]:
+    """The stream that an operation is put on, if any."""
     stream = stream_of(operation)
     return [] if stream is None else [stream]
 
 
-def _check(module: ir.Module, block: ir.Block, state: _InFlight, strict: bool) -> None:
+def known_effects(operation: ir.Operation, module: ir.Module) -> Effects:
+    """The effects of an operation; a kernel that the file does not define may use any memory."""
+    if operation.name == LAUNCH and kernel_body(operation, module) is None:
+        return Effects(everything=True)
+    return effects_of(operation, module)
+
+
+def has_inner_launches(operation: ir.Operation) -> bool:
+    """Whether an operation is a loop or branch around operations of `gpu`."""
+    return not operation.name.startswith("gpu.") and has_launches(operation)
+
+
+def _missing(module: ir.Module, block: ir.Block, state: _InFlight) -> Iterator[MissingWait]:
     for operation in [entry.operation for entry in block.operations]:
-        if operation.name in _LEFT_OUT:
+        if operation.name in TERMINATORS:
             continue
-        if not operation.name.startswith("gpu.") and has_launches(operation):
+        if has_inner_launches(operation):
             for inner in (inner for region in operation.regions for inner in region.blocks):
-                _check(module, inner, _InFlight([*state.running], dict(state.waits), state.ended), strict)
+                yield from _missing(module, inner, _InFlight([*state.running], dict(state.waits), state.ended))
             state.ended = state.ended.union(*(state.known(inner) for inner in within(operation)))
             continue
-        is_unknown = operation.name == LAUNCH and kernel_body(operation, module) is None
-        effects = Effects(everything=True) if is_unknown else effects_of(operation, module)
+        effects = known_effects(operation, module)
         known = state.known(operation)
         for earlier, others in state.conflicts(effects, known):
-            _report(operation, effects, earlier, others, strict)
+            yield MissingWait(operation, effects, earlier, others)
             break
         state.start(operation, effects, known)
-
-
-def _report(
-    operation: ir.Operation, effects: Effects, earlier: ir.Operation, others: Effects, strict: bool
-) -> None:
-    reads = Effects(reads=effects.reads).conflicts(others)
-    does = "reads" if reads else "writes"
-    did = "writes" if reads or Effects(writes=effects.writes).conflicts(Effects(writes=others.writes)) else "reads"
-    message = (
-        f"{operation.name}: it {does} memory that {earlier.name} at {locate(earlier.location)} {did}, and waits for no "
-        "token of it; expected that token among those that it waits for, or a gpu.wait for it before"
-    )
-    if strict:
-        raise CompileError(message, locate(operation.location))
-    _LOG.warning("%s: %s; it runs after it", locate(operation.location), message)
