@@ -183,6 +183,11 @@ class LogicalDevice(Struct, frozen=True):
     name: str
     alternatives: list[Alternative]
 
+    @property
+    def label(self) -> str:
+        """What messages call the device: `@gpu`, or `device` if it has no name."""
+        return f"@{self.name}" if self.name else "device"
+
 
 class Link(Struct, frozen=True):
     """A property of two of the program's devices: whether `target` reads memory of `source` in place."""

@@ -78,7 +78,7 @@ class BoundDevices:
         choices = bind(
             manifest.devices, manifest.variants, bindings, present, artifact.name, regions=self._regions
         )
-        self.notes += [f"@{choice.device.name}: {choice.note}" for choice in choices if choice.note]
+        self.notes += [f"{choice.device.label}: {choice.note}" for choice in choices if choice.note]
         self._state = _BindingState(choices)
         try:
             self._open_available()
@@ -176,7 +176,7 @@ class BoundDevices:
             self._open_available()
             for choice in self._state.choices:
                 if any(choice.device.name == each.device.name for each in hit):
-                    self._note(f"@{choice.device.name}: {lost}; it is {choice.info.uri} now, the call is made again")
+                    self._note(f"{choice.device.label}: {lost}; it is {choice.info.uri} now, the call is made again")
             return True
 
     def close(self, interrupted: bool = False) -> None:
@@ -237,7 +237,7 @@ class BoundDevices:
             named = ", ".join(str(queue) for queue in range(64) if mask >> queue & 1)
             there = f"queues 0 to {last}" if last else "queue 0 alone"
             self._note(
-                f"@{choice.device.name}: {choice.info.uri} has {there}; what is to run on queue {named} runs on any"
+                f"{choice.device.label}: {choice.info.uri} has {there}; what is to run on queue {named} runs on any"
             )
 
     def _open(self, state: _BindingState, number: int) -> None:
@@ -255,9 +255,10 @@ class BoundDevices:
                 choice, info=candidate.info, variant=loaded.variant, further=further
             )
             if failed:
-                self._note(f"@{choice.device.name}: {'; '.join(failed)}; it is {candidate.info.uri}")
+                self._note(f"{choice.device.label}: {'; '.join(failed)}; it is {candidate.info.uri}")
             return
-        raise DeviceError(f"{self.artifact.name}: device @{choice.device.name}: {'; '.join(failed)}")
+        named = f"device {choice.device.label}: " if choice.device.name else ""  # the driver's words name the device
+        raise DeviceError(f"{self.artifact.name}: {named}{'; '.join(failed)}")
 
     def _load(self, state: _BindingState, candidate: DeviceCandidate, regions: set[str]) -> LoadedDevice:
         loaded = state.opened.get(candidate.info.uri)

@@ -183,7 +183,7 @@ def processor_or_nothing(info: DeviceInfo, variant: Variant) -> str | None:
 
 def describe_choice(choice: DeviceChoice) -> list[str]:
     """Lines for users: the device that a device of the program is bound to, its alternatives, and notes."""
-    name = f"@{choice.device.name}" if choice.device.name else "device"
+    name = choice.device.label
     further = "".join(f", else {candidate.info.uri}" for candidate in choice.further)
     lines = [f"{name}: {choice.info.uri} ({choice.info.name}), code for {choice.variant.target}{further}"]
     return [*lines, f"{name}: note: {choice.note}"] if choice.note else lines
@@ -220,7 +220,7 @@ class _Binding:
         lines: list[str] = []
         for device in self.devices:
             if device.name in self.failed:
-                lines.append(f"@{device.name}: nothing: {self.passed[device.name]}")
+                lines.append(f"{device.label}: nothing: {self.passed[device.name]}")
             else:
                 lines += describe_choice(self.with_further(device))
         return lines
@@ -356,7 +356,7 @@ class _Binding:
             return None
         families = dict.fromkeys(v.family for v in self.variants if all(region in v.schedules for region in needed))
         made = ", ".join(families) or "none"
-        return f"what @{device.name} runs was compiled for {made}; list {variant.family} among its alternatives"
+        return f"what {device.label} runs was compiled for {made}; list {variant.family} among its alternatives"
 
     def with_further(self, device: LogicalDevice) -> DeviceChoice:
         """A choice with the alternatives after it."""
@@ -392,7 +392,7 @@ class _Binding:
         )
 
     def name(self, device: LogicalDevice) -> str:
-        name = f"device @{device.name}" if device.name else "device"
+        name = f"device {device.label}" if device.name else device.label
         return f"{self.where}: {name}" if self.where else name
 
 

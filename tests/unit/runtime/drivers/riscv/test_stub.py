@@ -137,6 +137,11 @@ def test_a_port_on_which_no_stub_listens(monkeypatch: pytest.MonkeyPatch):
     words = f"^device riscv:hw: the stub at {address} cannot be reached: Connection refused$"
     with pytest.raises(DeviceError, match=words):
         open_device(find_device("riscv:hw"))
+    program = "func.func @f(%x: tensor<2xf32>) -> tensor<2xf32> {\n return %x : tensor<2xf32> }"
+    for flag, name, binding in (("riscv", "", "riscv:hw"), ("npu=riscv", "device @npu: ", {"npu": "riscv:hw"})):
+        artifact = motet.compile(program, devices=flag)
+        with pytest.raises(DeviceError, match=f"^artifact: {name}{words[1:]}"):
+            motet.load(artifact, devices=binding)
 
 
 def test_a_stub_that_closes_when_it_is_greeted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
