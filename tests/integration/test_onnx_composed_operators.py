@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import motet
@@ -210,6 +210,28 @@ def test_coordinates_that_are_no_numbers_read_no_element() -> None:
         forms.add("GridSample", [image, grid], mode=mode, padding_mode="zeros", align_corners=1)
     middle, left = image[0, 0, 1, 1], image[0, 0, 1, 0]  # PyTorch takes NaN for -1
     forms.check([np.array([left, 0, 0, 0, middle], np.float32).reshape(1, 1, 1, 5)] * 2)
+
+
+def test_updates_without_elements_must_fit_into_the_cache() -> None:
+    import onnxruntime as ort
+
+    tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+               for name, shape in (("cache", [2, 4, 0]), ("update", [2, "d", 0]), ("result", [2, 4, 0]))]
+    starts = helper.make_tensor_value_info("starts", TensorProto.INT64, [2])
+    node = helper.make_node("TensorScatter", ["cache", "update", "starts"], ["result"], axis=1)
+    graph = helper.make_graph([node], "g", [*tensors[:2], starts], tensors[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10).SerializeToString()
+    ours = motet.load(motet.compile(model, devices="host{cpu=x86-64-v3}", cache=False))
+    peer = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    for length, at in ((2, 2), (4, 0), (0, 4), (2, 9), (2, 3), (2, -1)):
+        given = [np.zeros((2, 4, 0), np.float32), np.zeros((2, length, 0), np.float32), np.array([0, at])]
+        try:
+            peer.run(None, dict(zip(("cache", "update", "starts"), given, strict=True)))
+        except Exception:  # one class for each kind of failure
+            with pytest.raises(CallError, match="starts must leave room for the update"):
+                ours(*given)
+        else:
+            assert ours(*given).shape == (2, 4, 0)
 
 
 @pytest.mark.parametrize(("op", "version", "inputs", "result", "said"), [

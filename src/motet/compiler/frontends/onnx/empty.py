@@ -87,9 +87,10 @@ def _empty(model: OnnxModel, extents: Mapping[str, Extents]) -> dict[str, np.nda
         if node.op_type == "Einsum" and any(0 in extents.get(name, ()) for name in node.input)
     }
     found: dict[str, np.ndarray] = {}
+    written = {node.output[0] for node in graph.node if node.op_type == "TensorScatter" and len(node.input) > 2}
     for name, kind in kinds.items():
-        if name in model.demands:
-            continue  # asserts a demand, read or not
+        if name in model.demands or name in written:
+            continue  # asserts a demand, read or not, or will: of where an update begins
         if kind in (0, onnx.TensorProto.STRING) or not (0 in extents.get(name, ()) or name in sums):
             continue
         shape = [extent for extent in extents.get(name, (None,)) if isinstance(extent, int) and extent >= 0]
@@ -112,7 +113,9 @@ def _measurable(model: OnnxModel, extents: Mapping[str, Extents]) -> set[str]:
 def _is_without_updates(node: onnx.NodeProto, extents: Mapping[str, Extents]) -> bool:
     """Whether `node` is a scatter of no updates, whose result is its data."""
     if node.op_type == "TensorScatter":
-        return 0 in extents.get(node.input[1], ())
+        update = extents.get(node.input[1], ())
+        axis = next((item.i for item in node.attribute if item.name == "axis"), -2)
+        return -len(update) <= axis < len(update) and update[axis] == 0
     if node.op_type not in _SCATTERS:
         return False
     indices = extents.get(node.input[1], ())

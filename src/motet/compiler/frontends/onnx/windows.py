@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
@@ -230,7 +231,8 @@ def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
             fine = w.add("Cast", w.add("And", first, last), to=_INT64)
             every = w.over("ReduceMin", fine, list(range(rank)), keepdims=0)
             said = f"{node.input[2]} must leave room for the update"
-            starts = w.add("Where", w.required(w.add("Greater", every, _number(w, 0)), said), starts, _number(w, 0))
+            starts = Numbers(w).require(starts, w.add("Greater", every, _number(w, 0)), said)
+            facts.model.demands.add(starts)
         at = w.add("Sub", at, starts)
     if attribute(node, "mode", b"linear") == b"circular":
         at = w.add("Mod", at, lengths[0])
