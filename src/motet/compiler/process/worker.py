@@ -38,10 +38,16 @@ _log = logging.getLogger("motet")
 
 
 class _WarningSender(logging.Handler):
-    """Sends the compiler's warnings to the requesting process."""
+    """Sends the compiler's warnings to the requesting process, each once, for how many targets it may be."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.sent: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        _say(Message(warning=record.getMessage()))
+        if (text := record.getMessage()) not in self.sent:
+            self.sent.add(text)
+            _say(Message(warning=text))
 
 
 def main() -> int:
@@ -53,7 +59,7 @@ def main() -> int:
 def work(folder: Path) -> int:
     """Run the job of a folder, with progress on standard output; returns the exit status."""
     gc.set_threshold(100_000, 50, 50)  # little garbage comes up, and is collected between jobs
-    _log.handlers = [_WarningSender(logging.WARNING)]
+    _log.handlers = [_WarningSender()]
     _log.propagate = False
     job = decode_msgpack((folder / REQUEST).read_bytes(), Job)
     try:
