@@ -11,7 +11,10 @@ from tests.unit.compiler.building import build, kinds, random
 
 import motet
 from motet.artifact.kernel_schedules import schedules_of
+from motet.compiler import service
+from motet.compiler.request import CompileRequest
 from motet.compiler.targets.cpu import X86_64_V3
+from motet.compiler.targets.device_flags import parse_device_flags
 from motet.errors import CompileError
 
 pytest.importorskip("yaml")
@@ -102,6 +105,29 @@ def test_on_a_gpu_a_schedule_selects_forms_or_is_an_error(schedule: str, says: s
     with pytest.raises(CompileError, match=re.escape(says)) as caught:
         motet.compile(product(f'{{loop.schedule = "{schedule}"}}', 256, 256, 256), devices="cuda")
     assert ":5:8: loop.schedule: " in str(caught.value)
+
+
+def test_a_schedule_that_selects_no_form_on_a_gpu_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    text = product('{loop.schedule = {"i", "j", "k"}}', 256, 256, 256)
+    _write_source(text)
+    said = ":5:8: loop.schedule: nothing in it selects a form for cuda devices"
+    assert sum(said in each for each in caplog.messages) == 1
+
+
+def test_the_forms_that_an_error_lists_are_schedules(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(CompileError, match="it describes loops") as caught:
+        _write_source(product('{loop.schedule = "{i: parallelize}"}', 256, 256, 256))
+    listed = str(caught.value).partition("its launches, one of ")[2].partition("; or ")[0].split("; ")
+    assert len(listed) == 8
+    escaped = listed[-1].replace('"', '\\"')
+    text = product(f'{{loop.schedule = "{escaped}"}}', 256, 256, 256)
+    _write_source(text)
+    assert caplog.messages == []
+
+
+def _write_source(text: str) -> None:
+    """Generates the source of a program's kernels for a GPU."""
+    service.emit(CompileRequest(text, "test.mlir", devices=parse_device_flags(["cuda{arch=sm_90a}"])), "llvm")
 
 
 @pytest.mark.parametrize("operation", [

@@ -63,6 +63,11 @@ def parse_launches(
     return LaunchesSchedule([each.form for each in chosen])
 
 
+def selects(content: Mapping[str, Plain]) -> bool:
+    """Whether an entry says more of a launch than that a loop is there."""
+    return any("#" in key or key in WORDS or value for key, value in content.items())
+
+
 def main_launch(launches: Sequence[Choices]) -> int:
     """The number of the launch whose entries stand outside of `launchN`: the first with the most forms."""
     return max(range(len(launches)), key=lambda n: (len(launches[n]), -n))

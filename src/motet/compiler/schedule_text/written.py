@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +11,13 @@ from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.launch_choices import LaunchChoice
 from motet.compiler.kernels.loop_names import loop_names, stage_name
 from motet.compiler.kernels.reader.written_schedules import source_place
-from motet.compiler.kernels.schedule import KernelSchedule, LaunchForm, Reason, decode_schedule
-from motet.compiler.schedule_text.launches import parse_launches
+from motet.compiler.kernels.schedule import KernelSchedule, Reason, decode_schedule
+from motet.compiler.schedule_text.launches import choice_text, main_launch, parse_launches, selects
 from motet.compiler.schedule_text.parsing import parse_schedule
 from motet.compiler.schedule_text.plain import Plain, plain_mapping, read_plain
 from motet.errors import CompileError, Location, OptionError
 
+_LOG = logging.getLogger("motet")
 _SHOWN = 8  # labels of forms in a message
 _KEY = re.compile(r"(\w+)((?:[#\[].*)?)")
 
@@ -56,15 +58,19 @@ def launches_written_for(
         if len(written) == 1 and content.get("class") == "launches":
             return decode_schedule(content)
         if len(written) == 1 and launches and not _describes_loops(content):
+            if content and not selects(content):
+                _LOG.warning("%s: loop.schedule: nothing in it selects a form for %s devices, whose launches have no "
+                             'loop over a whole dimension; expected a tile, as "i#64"', place, family)
             return parse_launches(content, launches)
         why = "several operations of one kernel have one" if len(written) > 1 else "it describes loops"
     except (OptionError, ValueError) as error:
         raise CompileError(f"loop.schedule: {error}", place) from None
-    forms = [[choice.form for choice in each] for each in launches]
-    shown = ", ".join(f"{{form: {_choices(each)}}}" for each in forms) or "no launches"
+    main = main_launch(launches) if launches else 0
+    shown = ", and ".join(f"{'' if n == main else f'launch{n}: '}one of {_choices(each)}"
+                          for n, each in enumerate(launches)) or "no launches"
     raise CompileError(
         f"loop.schedule: {why}, and code for {family} devices has no loop nests; expected the forms of its launches, "
-        f'"{{class: launches, launches: [{shown}]}}", or another device for this operation, such as the host', place)
+        f"{shown}, or another device for this operation, such as the host", place)
 
 
 def _describes_loops(content: Mapping[str, Plain]) -> bool:
@@ -75,10 +81,10 @@ def _describes_loops(content: Mapping[str, Plain]) -> bool:
     )
 
 
-def _choices(forms: Sequence[LaunchForm]) -> str:
-    labels = [json.dumps(label) for label in dict.fromkeys(form.form for form in forms)]
-    more = f" | {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
-    return " | ".join(labels[:_SHOWN]) + more
+def _choices(choices: Sequence[LaunchChoice]) -> str:
+    labels = list(dict.fromkeys(map(choice_text, choices)))
+    more = f"; or {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
+    return "; ".join(labels[:_SHOWN]) + more
 
 
 def _content(given: str | list[list[Plain]]) -> dict[str, Plain]:
