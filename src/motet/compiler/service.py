@@ -10,7 +10,7 @@ import contextlib
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -38,8 +38,7 @@ def compile(
 ) -> Artifact:
     """Compile, in `worker` if one is given. Raises `CompileError` for the program, `OptionError` for the request,
     `WorkerCrash`."""
-    job = job_of(request, "compile")
-    wheels()
+    job = _job(request, "compile")
     if not request.cache or job.tune == "measure" or job.reports:
         with JobFolder() as folder:
             run_job(job, folder, progress, worker)
@@ -91,19 +90,26 @@ def emit(request: CompileRequest, stage: str) -> str:
     if stage not in STAGES:
         raise OptionError(f"stage {stage}: unknown; available: {', '.join(STAGES)}")
     with JobFolder() as folder:
-        run_job(msgspec.structs.replace(job_of(request, "emit"), stage=stage), folder, None)
+        run_job(msgspec.structs.replace(_job(request, "emit"), stage=stage), folder, None)
         return (folder / RESULT).read_text()
+
+
+def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
+    """The job of a request. Raises CompileError if a wheel that compiles is not installed."""
+    job = job_of(request, kind)
+    wheels()
+    return job
 
 
 def targets_of(request: CompileRequest) -> tuple[str, ...]:
     """The full names of the targets of a request, in order of preference."""
-    return job_of(request, "list").targets
+    return _job(request, "list").targets
 
 
 def list_kernels(request: CompileRequest) -> list[ListedKernel]:
     """The kernels of a program for the first of the request's targets, with the schedules that the compiler chooses."""
     with JobFolder() as folder:
-        run_job(job_of(request, "list"), folder, None)
+        run_job(_job(request, "list"), folder, None)
         return pickle.loads((folder / RESULT).read_bytes())  # written by this user's worker into a private folder
 
 
@@ -116,6 +122,7 @@ def list_waits(request: CompileRequest) -> list[ListedWait]:
 
 def optimise(text: str, file: str, pipeline: str, devices: Sequence[DeviceFlag] = ()) -> str:
     """`text` after a pass pipeline given as text; `devices` are for its passes that assign devices."""
+    wheels()
     job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline, devices=tuple(devices))
     with JobFolder() as folder:
         run_job(job, folder, None)
@@ -129,7 +136,7 @@ def verify(
     """Compare `results` of `function` on `inputs` with those of `oracle`, one of `ORACLES`."""
     if oracle not in ORACLES:
         raise OptionError(f"--oracle {oracle}: no such oracle; expected one of {', '.join(ORACLES)}")
-    job = msgspec.structs.replace(job_of(request, "verify"), function=function, oracle=oracle)
+    job = msgspec.structs.replace(_job(request, "verify"), function=function, oracle=oracle)
     with JobFolder() as folder:
         arrays = {f"input{i}": _plain(a) for i, a in enumerate(inputs)}
         arrays |= {f"result{i}": _plain(a) for i, a in enumerate(results)}

@@ -53,6 +53,12 @@ class Commands(TyperGroup):
         except MotetError as error:
             _say(f"error: {error}")
             raise typer.Exit(1) from None
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            if module in ("", "motet"):  # a defect
+                raise
+            _say(f"error: {module}, which this needs, is not installed; {doctor.advice(module)}")
+            raise typer.Exit(1) from None
         except MemoryError as error:  # numpy's message says what the memory was for
             _say(f"error: not enough memory{f': {error}' if str(error) else ''}")
             raise typer.Exit(1) from None

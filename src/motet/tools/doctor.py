@@ -105,6 +105,14 @@ def examine() -> Iterator[InstalledPart]:
             yield InstalledPart(extra, purpose, _packages(extra, by_extra))
 
 
+def advice(module: str) -> str:
+    """How to install the package with `module`: the first extra that has it."""
+    for part in examine():
+        if any(found.package.replace("-", "_").lower() == module for found in part.packages):
+            return f"install it with: {part.command}"
+    return "motet doctor shows what is missing"
+
+
 def _packages(extra: str, by_extra: dict[str, list[tuple[str, str, str]]]) -> list[InstalledPackage]:
     """The packages of an extra, with those of the extras that it includes."""
     found: dict[str, InstalledPackage] = {}
@@ -181,7 +189,7 @@ def _devices() -> list[str]:
     try:
         from motet.runtime.device import devices
 
-        return [f"device   {info.uri}" if info.available else f"absent   {info.uri or info.name}: {info.reason}"
-                for info in devices()]  # fmt: skip
+        return [f"{'modelled' if info.is_modelled else 'device  '} {info.uri}" if info.available else
+                f"absent   {info.uri or info.name}: {info.reason}" for info in devices()]  # fmt: skip
     except ImportError as error:
         return [f"devices: not known: {error}"]
