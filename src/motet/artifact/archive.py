@@ -22,6 +22,7 @@ _ALIGNMENT_FIELD = 0xD935
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LARGE = 1 << 30  # from this size on, sizes are written as 64 bits, in an extra field
 _ZIP64_FIELD = 20
+_SIGNATURE = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 
 
@@ -110,6 +111,9 @@ def read_archive(data: memoryview, where: str) -> dict[str, Stored]:
     # The errors that the standard library's parser raises for damaged archives.
     except (zipfile.BadZipFile, struct.error, NotImplementedError, ValueError, OverflowError, RuntimeError,
             EOFError, OSError) as error:  # fmt: skip
+        if bytes(data[: len(_SIGNATURE)]) != _SIGNATURE:
+            raise ArtifactError(f"{where}: not an artifact, which is a zip archive; a program, such as an ONNX model, "
+                                "is compiled first: motet compile, motet.compile") from error  # fmt: skip
         reason = str(error) or type(error).__name__
         raise ArtifactError(f"{where}: not an artifact, or damaged: {reason}") from error
     members: dict[str, Stored] = {}
@@ -129,7 +133,7 @@ def _locate(info: zipfile.ZipInfo, data: memoryview, where: str) -> memoryview:
         raise ArtifactError(f"{where}: its header would be at byte {at}; the file has {len(data)}")
     fields = _LOCAL_HEADER.unpack_from(data, at)
     begin = at + _LOCAL_HEADER.size + fields[9] + fields[10]
-    if fields[0] != b"PK\x03\x04" or begin + info.file_size > len(data):
+    if fields[0] != _SIGNATURE or begin + info.file_size > len(data):
         raise ArtifactError(f"{where}: damaged: its header does not fit the archive")
     return data[begin : begin + info.file_size]
 

@@ -174,6 +174,15 @@ def test_a_missing_or_empty_file_and_a_folder_are_named(tmp_path: Path):
         Artifact.open(tmp_path)
 
 
+@pytest.mark.parametrize("program", [b"\x08\x0a\x12\x05torch", b"func.func @main() {\n  return\n}\n"])
+def test_a_program_under_the_name_of_an_artifact_is_to_be_compiled(tmp_path: Path, program: bytes):
+    (tmp_path / "model.motet").write_bytes(program)
+    with pytest.raises(ArtifactError, match=r"model\.motet: not an artifact.* is compiled first: motet compile"):
+        Artifact.open(tmp_path / "model.motet")
+    with pytest.raises(ArtifactError, match=r"not an artifact.* is compiled first: motet compile"):
+        Artifact.from_bytes(program)
+
+
 def test_a_foreign_zip_is_named(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("hello.txt", "hello")
