@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from motet.options import Options
 
 pytestmark = pytest.mark.usefixtures("all_levels")
 
@@ -252,6 +255,21 @@ def test_devices_lists_the_host(motet: Run) -> None:
     assert host["available"]
     assert host["cores"] == len(os.sched_getaffinity(0))
     assert "host" in motet("devices").stdout
+
+
+def test_devices_keeps_what_is_only_possible_from_what_is_there(motet: Run) -> None:
+    found = json.loads(motet("devices", "--json").stdout)
+    unplaced = [info for info in found if info["uri"] in ("embedded:gdb", "embedded:serial")]
+    assert [info["available"] for info in unplaced] == [False, False]
+    assert all(f"name it {info['uri']}?{info['described_by'][0]}=" in info["reason"] for info in unplaced)
+    rows = [line.split()[0] for line in motet("devices").stdout.splitlines()]
+    assert "modelled," in rows and not {"null", *(info["uri"] for info in unplaced)} & set(rows)
+
+
+def test_option_help_lists_every_option(motet: Run) -> None:
+    outcome = motet("compile", "--option", "help")
+    listed = {line.split()[0].replace("-", "_") for line in outcome.stdout.splitlines() if line[2:3] != " "}
+    assert outcome.returncode == 0 and listed == {field.name for field in dataclasses.fields(Options)}
 
 
 @pytest.mark.parametrize("stage", ["program", "normalised", "kernels", "scheduled", "llvm", "assembly"])

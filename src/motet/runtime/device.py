@@ -48,15 +48,14 @@ class DeviceInfo:
     """A device, or one that could be present: `available` is then False, and `reason` tells why.
 
     `uri` names it to `load` (`host`, `cuda:0`, `riscv:qemu`); `family` is what its code is compiled for; `ordinal` is
-    its number among the available devices of that family; `uuid` is a name independent of numbering, if it has one.
-    `cores` are the cores available to this process, `threads` the default number of threads; `level` is the highest CPU
-    level of code that it runs (`x86-64-v4`); `memory` is in bytes. `aliases` are other names, which several devices may
-    share: `opencl:intel` for the alias `intel`. `host_memory` means that it works on host memory in place, without
-    copies. `instances` means that any number of devices can be opened on it: `host/1` is another one
-    next to `host`. `instruction` is the time of each instruction in seconds, on an open device whose clock counts
-    instructions, and 0 on others. `rank` is the process of a run over several that opens it; its URI then begins with
-    `rank:N/`. A device that is not available for lack of a description is given one by any of the options
-    `described_by` in its name: `riscv:hw?gdb=HOST:PORT`.
+    its number among the available devices of that family; `uuid` is a name independent of numbering. `cores` are the
+    cores available to this process, `threads` the default number of threads; `level` is the highest CPU level of code
+    that it runs (`x86-64-v4`); `memory` is in bytes. `aliases` are other names, which several devices may share:
+    `opencl:intel` for the alias `intel`. `host_memory`: it works on host memory in place. `instances`: any number of
+    devices can be opened on it: `host/1` is another one next to `host`. `instruction` is the seconds of an instruction,
+    on an open device whose clock counts them, else 0. `rank` is the process of a run over several that opens it; its
+    URI then begins with `rank:N/`. A device that lacks a description is given one by any of the options `described_by`
+    in its name: `riscv:hw?gdb=HOST:PORT`. `is_modelled`: it stands for no hardware.
     """
 
     name: str
@@ -76,6 +75,7 @@ class DeviceInfo:
     instruction: float = 0.0
     rank: int = 0
     described_by: tuple[str, ...] = ()
+    is_modelled: bool = False
 
 
 class Buffer(Protocol):

@@ -49,15 +49,27 @@ Examples:
 
 def option_list() -> str:
     """The options of the compiler, for the end of the help."""
+    return "\n".join(["\b", "Options of the compiler, by --option KEY=VALUE:", *_option_lines()])
+
+
+def _option_lines() -> list[str]:
     import textwrap
 
     from motet.options import option_help
 
-    lines = ["\b", "Options of the compiler, by --option KEY=VALUE:"]
+    lines: list[str] = []
     for name, text in option_help().items():
         first, *others = textwrap.wrap(text, 76 - 20)
         lines += [f"  {name:<18}{first}", *(" " * 20 + line for line in others)]
-    return "\n".join(lines)
+    return lines
+
+
+def _list_options(given: list[str] | None) -> list[str] | None:
+    """Prints the options of the compiler for the option `help`, which needs no program."""
+    if "help" in (given or []):
+        typer.echo("\n".join(_option_lines()))
+        raise typer.Exit(0)
+    return given
 
 
 Emit = Annotated[str | None, typer.Option(
@@ -100,8 +112,8 @@ def compile_program(
     emit: Emit = None,
     format: arguments.Format = "auto",
     option: Annotated[list[str] | None, typer.Option(
-        metavar="KEY=VALUE", show_default=False,
-        help="An option of the compiler, see below. May be given several times.",
+        metavar="KEY=VALUE", show_default=False, callback=_list_options, is_eager=True,
+        help="An option of the compiler, see below; 'help' lists them. May be given several times.",
     )] = None,
     parameters: Annotated[str, typer.Option(
         metavar="embedded|external", help="Whether large constants are stored in the artifact or next to it.",

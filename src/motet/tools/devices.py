@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 HELP = """Show the devices of this machine.
 
-First the devices that are present, by the name for --device of run; then those that are not, with the reason: a
-missing device, a driver that cannot be loaded or has another version; last the families of devices that compile
+First the devices that are present, by the name for --device of run, and modelled ones, which stand for no hardware;
+then those that are not, with the reason: a missing device, one whose address is not given, a driver that cannot be
+loaded or has another version; last the families of devices that compile
 generates code for, which need not be present.
 
 \b
@@ -51,7 +52,9 @@ def show_devices(
 
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
         return
-    lines = [*_present([info for info in found if info.available]),
+    present = [info for info in found if info.available]
+    lines = [*_present([info for info in present if not info.is_modelled]),
+             *_modelled([info for info in present if info.is_modelled]),
              *_missing([info for info in found if not info.available]), *_targets()]
     typer.echo("\n".join(lines))
 
@@ -103,6 +106,10 @@ def _present(infos: Sequence[DeviceInfo]) -> list[str]:
         for info in infos
     ]
     return show_table(["device", "name", "cores", "threads", "level", "memory"], rows)
+
+
+def _modelled(infos: Sequence[DeviceInfo]) -> list[str]:
+    return [f"modelled, without hardware: {', '.join(info.uri for info in infos)}"] if infos else []
 
 
 def _missing(infos: Sequence[DeviceInfo]) -> list[str]:

@@ -69,6 +69,7 @@ def probe() -> Sequence[DeviceInfo]:
         DeviceInfo(
             "modelled device, no hardware", FAMILY if not number else f"{FAMILY}/{number}", cores=1, threads=1,
             level=machine(), memory=int(_OPTIONS["memory"][0]), family=FAMILY, ordinal=number,
+            is_modelled=True,
         )
         for number in range(DEVICES)
     ]

@@ -27,9 +27,11 @@ from motet.runtime.drivers.embedded.transport import Transport
 api = API_VERSION
 
 _NAMES = {
-    "qemu": "a microcontroller, emulated by QEMU", "gdb": "a microcontroller behind a GDB stub (address=HOST:PORT)",
-    "serial": "a microcontroller on a serial line (port=FILE)",
+    "qemu": "a microcontroller, emulated by QEMU", "gdb": "a microcontroller behind a GDB stub",
+    "serial": "a microcontroller on a serial line",
 }
+# What says where a board is; without it there is none.
+_PLACES = {"gdb": ("address", "HOST:PORT"), "serial": ("port", "FILE")}
 
 
 def probe() -> Sequence[DeviceInfo]:
@@ -90,8 +92,13 @@ def _described(platform: str) -> DeviceInfo:
         image = chosen.agent(uri)
     except DeviceError as error:
         return DeviceInfo(_NAMES[platform], uri, available=False, reason=str(error), family=FAMILY)
-    reason = missing(chosen.machine) if platform == "qemu" else ""
     memory = heap_of(image, chosen.memory, uri).bytes
+    if platform in _PLACES:
+        option, value = _PLACES[platform]
+        reason = f"not described; expected {option}={value}: name it {uri}?{option}={value}"
+        return DeviceInfo(_NAMES[platform], uri, 1, 1, chosen.processor, memory, False, reason, FAMILY,
+                          described_by=(option,))
+    reason = missing(chosen.machine)
     return DeviceInfo(_NAMES[platform], uri, 1, 1, chosen.processor, memory, not reason, reason, FAMILY)
 
 
