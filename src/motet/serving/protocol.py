@@ -124,7 +124,7 @@ def _decode(data: bytes | memoryview | msgspec.Raw, decoder: msgspec.json.Decode
         raise RequestError(400, f"{what}: nested too deeply") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         text = str(error)
-        raise RequestError(400, f"{what}: {text[:1].lower()}{text[1:]}") from None
+        raise RequestError(400, f"{what}: {text if text[1:2].isupper() else text[:1].lower() + text[1:]}") from None
 
 
 def _read_tensors(tensors: Sequence[_TensorMessage], ports: Sequence[Port], rest: memoryview) -> list[Array]:
