@@ -22,8 +22,10 @@ static motet_tensor read_input(const motet_spec *spec, const char *path) {
     size_t count = elements(&tensor);
     float *numbers = tensor.data = calloc(count + 1, spec->element_size);
     FILE *file = path ? fopen(path, "rb") : NULL;
-    if (path && (!file || fread(tensor.data, spec->element_size, count, file) != count))
-        fprintf(stderr, "warning: %s: fewer elements than the input has\n", path);
+    if (path && (!file || fread(tensor.data, spec->element_size, count, file) != count)) {
+        fprintf(stderr, "error: %s: expected a file of %zu elements of %s\n", path, count, spec->dtype);
+        exit(1);
+    }
     if (file) fclose(file);
     for (size_t i = 0; !path && !strcmp(spec->dtype, "f32") && i < count; i++) numbers[i] = (float)rand() / (float)RAND_MAX;
     return tensor;

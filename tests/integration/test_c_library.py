@@ -591,6 +591,11 @@ def test_the_example_runs_an_artifact(library: CLibrary, compiled: Callable[[str
     np.testing.assert_allclose([*map(float, lines[0].removeprefix("y: 13x5xf32 ").split())], y[0, :4], 1e-5, 1e-30)
     failed = run(tmp_path / "x.bin")
     assert failed.returncode == 1 and failed.stderr.startswith(f"error: {tmp_path}/x.bin: not a zip archive")
+    x[:12].tofile(tmp_path / "short.bin")
+    for file in ("short.bin", "none.bin"):
+        failed = run(compiled("layers"), tmp_path / file)
+        assert (failed.returncode, failed.stdout, failed.stderr) == (
+            1, "", f"error: {tmp_path}/{file}: expected a file of {13 * 37} elements of f32\n")
 
 
 def test_builds_that_cannot_be_made_are_refused(tmp_path: Path):
