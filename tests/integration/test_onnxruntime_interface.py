@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -73,6 +74,49 @@ def test_results_and_descriptions_are_those_of_onnxruntime() -> None:
         np.testing.assert_allclose(mine, other, rtol=1e-6)
     assert [(x.name, x.type) for x in ours.get_inputs()] == [(x.name, x.type) for x in theirs.get_inputs()]
     assert ort.InferenceSession(data, real.SessionOptions()).get_outputs()[0].name == "p"
+
+
+def test_programs_for_onnxruntime_run_unchanged() -> None:
+    real = pytest.importorskip("onnxruntime")
+    data, given = model().SerializeToString(), feeds()
+
+    def program(library: Any) -> list[Any]:
+        options = library.SessionOptions()
+        options.execution_mode = library.ExecutionMode.ORT_PARALLEL
+        session = library.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        a, q = given["a"].copy(), library.OrtValue.ortvalue_from_shape_and_type([4, 3], np.float32)
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("a", library.OrtValue.ortvalue_from_numpy(a))
+        for name in "bi":
+            binding.bind_cpu_input(name, given[name])
+        binding.bind_ortvalue_output("q", q)
+        binding.bind_output("r")
+        session.run_with_iobinding(binding)
+        first = q.numpy().copy()
+        session.run_with_iobinding(binding)
+        lists = session.run(["p", "r"], {name: value.tolist() for name, value in given.items()})
+        described = [q.shape(), q.data_type(), q.is_tensor(), q.device_name(), q.numpy().dtype]
+        return [first, *(value.numpy() for value in binding.get_outputs()), *lists, described]
+
+    ours, theirs = program(ort), program(real)
+    assert ours[-1] == theirs[-1]
+    for mine, other in zip(ours[:-1], theirs[:-1], strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6)
+        assert mine.dtype == other.dtype
+
+
+def test_lists_are_refused_where_the_type_of_the_input_would_change_them(artifact: motet.Artifact) -> None:
+    session = ort.InferenceSession(bytes(artifact.data))
+    with pytest.raises(CallError, match="dtype f64 given, i64 expected"):
+        session.run(None, {**feeds(), "i": [1.5, 2.0]})
+    with pytest.raises(CallError, match="feeds: list given; expected a mapping"):
+        session.run(None, [feeds()["a"]])  # pyright: ignore[reportArgumentType]
+    binding = session.io_binding()
+    binding.bind_ortvalue_output("q", ort.OrtValue.ortvalue_from_shape_and_type([4, 2], np.float32))
+    for name, value in feeds().items():
+        binding.bind_cpu_input(name, value)
+    with pytest.raises(CallError, match=r"output 'q': a value of .* shape \[4, 2\] is bound; it is of .* \[4, 3\]"):
+        session.run_with_iobinding(binding)
 
 
 def test_bytes_of_an_artifact_and_a_binding(artifact: motet.Artifact) -> None:

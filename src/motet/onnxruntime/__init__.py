@@ -9,11 +9,12 @@ These need no onnxruntime. `register_provider` makes Motet an execution provider
 are Motet's: `CallError` for inputs, `OptionError` for what is not supported.
 """
 
-from motet.onnxruntime.options import GraphOptimizationLevel, RunOptions, SessionOptions
+from motet.onnxruntime.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
 from motet.onnxruntime.provider.registration import register_provider
 from motet.onnxruntime.session import InferenceSession, IOBinding, NodeArg, get_available_providers, get_device
+from motet.onnxruntime.value import OrtValue
 
 __all__ = [
-    "GraphOptimizationLevel", "IOBinding", "InferenceSession", "NodeArg", "RunOptions", "SessionOptions",
-    "get_available_providers", "get_device", "register_provider",
+    "ExecutionMode", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "NodeArg", "OrtValue", "RunOptions",
+    "SessionOptions", "get_available_providers", "get_device", "register_provider",
 ]

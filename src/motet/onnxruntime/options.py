@@ -30,6 +30,13 @@ class GraphOptimizationLevel(IntEnum):
     ORT_ENABLE_ALL = 99
 
 
+class ExecutionMode(IntEnum):
+    """Orders of nodes in onnxruntime; Motet plans the order when it compiles."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
 class SessionOptions:
     """`intra_op_num_threads` is the number of threads, 0 for all. Other options of onnxruntime are kept without an
     effect, or refused with OptionError when they are set."""

@@ -15,15 +15,12 @@ from motet.artifact.expressions import show
 from motet.artifact.schema import TensorSpec
 from motet.errors import CallError, OptionError
 from motet.onnxruntime.options import threads_of
+from motet.onnxruntime.value import OrtValue, type_name
 from motet.runtime.named import call_by_name, names_of
 from motet.runtime.session import Session, load
 
 _OWN = "MotetExecutionProvider"
 _CPU = "CPUExecutionProvider"
-_TYPES = {
-    "float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
-    "complex64": "complex64", "complex128": "complex128",
-}
 Provider = str | tuple[str, Mapping[str, Any]]
 
 
@@ -82,11 +79,14 @@ class InferenceSession:
     ) -> list[Any]:
         """The outputs `output_names`, or all for None or an empty list, in this order, as numpy arrays.
 
-        `input_feed` has an array for each input. Raises CallError for wrong names, shapes and dtypes.
+        `input_feed` has an array for each input; lists and numbers of Python become arrays of the input's dtype. Raises
+        CallError for wrong names, shapes and dtypes.
         """
-        feeds = {name: value if isinstance(value, np.ndarray) else np.asarray(value)
-                 for name, value in input_feed.items()}
-        return call_by_name(self._function, output_names or None, feeds)
+        if _is_mapping(input_feed):
+            dtypes = {each.name: DTYPES[spec.dtype]
+                      for each, spec in zip(self._inputs, self._function.signature.inputs, strict=True)}
+            input_feed = {name: _array(value, dtypes.get(name)) for name, value in input_feed.items()}
+        return call_by_name(self._function, output_names or None, input_feed)
 
     def io_binding(self) -> IOBinding:
         """An empty binding of inputs and outputs of this session."""
@@ -98,13 +98,13 @@ class InferenceSession:
 
 
 class IOBinding:
-    """Arrays of the host bound to inputs and outputs by name, for repeated calls."""
+    """Values in the host's memory bound to inputs and outputs by name, for repeated calls."""
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
         self._feeds: dict[str, Any] = {}
-        self._wanted: list[str] = []
-        self._values: list[Any] = []
+        self._wanted: dict[str, OrtValue | None] = {}  # the memory to write to, None for new memory
+        self._values: list[OrtValue] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array to an input; its content is read at each call. Raises CallError for an unknown name."""
@@ -118,7 +118,16 @@ class IOBinding:
             raise OptionError(f"bind_output: device {device_type!r}: expected 'cpu'; session.motet(…, out=…) writes to "
                               "tensors of other devices")  # fmt: skip
         _check_name(name, self._session.get_outputs())
-        self._wanted.append(name)
+        self._wanted[name] = None
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind the memory of a value to an input."""
+        self.bind_cpu_input(name, ortvalue.numpy())
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Write an output to the memory of a value."""
+        self.bind_output(name)
+        self._wanted[name] = ortvalue
 
     def clear_binding_inputs(self) -> None:
         self._feeds.clear()
@@ -127,12 +136,37 @@ class IOBinding:
         self._wanted.clear()
 
     def call(self) -> None:
-        """Run the session, and keep the outputs."""
-        self._values = self._session.run(self._wanted, self._feeds)
+        """Run the session, and keep the outputs. Raises CallError for a value with another shape or dtype than its
+        output."""
+        values = self._session.run(list(self._wanted), self._feeds)
+        self._values = [OrtValue(value) for value in values]
+        for index, (name, home) in enumerate(self._wanted.items()):
+            if home is not None:
+                home.take(values[index], name)
+                self._values[index] = home
 
-    def copy_outputs_to_cpu(self) -> list[Any]:
+    def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last call, in the order in which they were bound."""
         return list(self._values)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The outputs of the last call as arrays, in the order in which they were bound."""
+        return [value.numpy() for value in self._values]
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """`value` as an array. What has no dtype of its own takes `dtype`, unless that changed its integers."""
+    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    if dtype is None or not isinstance(value, (bool, int, float, list, tuple)):
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        return array
+    converted = array.astype(dtype)
+    return converted if dtype.kind not in "iu" or np.array_equal(converted, array) else array
 
 
 def _open(source: str | os.PathLike[str] | bytes, threads: int | None) -> Session:
@@ -162,7 +196,7 @@ def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Map
 
 def _arguments(specs: Sequence[TensorSpec]) -> list[NodeArg]:
     return [
-        NodeArg(name, f"tensor({_TYPES.get(DTYPES[spec.dtype].name, DTYPES[spec.dtype].name)})",
+        NodeArg(name, type_name(DTYPES[spec.dtype]),
                 [extent if isinstance(extent, int) else show(extent) for extent in spec.shape])
         for name, spec in zip(names_of(specs), specs, strict=True)
     ]
