@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import signal
 import socket
 import struct
@@ -82,13 +83,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in (("rows", _ROWS), ("mixed", _MIXED), ("sums", _SUMS), ("slow", _SLOW)):
         (folder / f"{name}.mlir").write_text(text)
         motet.compile(folder / f"{name}.mlir").save(folder / f"{name}.motet")
+    for name in ("folder", "empty"):
+        (folder / name).mkdir()
+    shutil.copy(folder / "rows.motet", folder / "folder")
     return folder
 
 
 @pytest.fixture(scope="module")
 def server(models: Path) -> Iterator[Server]:
     with Server(
-        models / "rows.motet", f"mixed={models / 'mixed.motet'}", "--max-batch", "8", "--max-delay-ms", "20",
+        models / "folder", f"mixed={models / 'mixed.motet'}", "--max-batch", "8", "--max-delay-ms", "20",
         "--max-body", "300000", "--max-json", "100000", "--header-timeout", "1", "--max-connections", "64",
     ) as started:
         yield started
@@ -244,6 +248,7 @@ def check_error(status: int, headers: dict[str, str], body: bytes, expected: int
     assert headers["content-type"] == "application/json" and list(message) == ["error"]
     text = message["error"]
     assert isinstance(text, str) and text and "\n" not in text and "Traceback" not in text and len(text) < 1000
+    assert "jSON" not in text
 
 
 @pytest.mark.parametrize(("status", "body", "headers"), [each[1:] for each in POST], ids=[each[0] for each in POST])
@@ -434,11 +439,14 @@ def test_slow_calls_are_bounded(models: Path) -> None:
         (["mixed.motet", "--max-batch", "4"], 1, "the leading extent of arg0 is not dynamic"),
         (["none.motet"], 1, "none.motet"), (["a/b=rows.motet"], 1, "expected NAME=FILE"),
         (["rows.motet", "rows=mixed.motet"], 1, "a model rows is served already"),
+        (["rows.motet", "."], 1, "a model rows is served already"),
+        (["empty"], 1, "a folder with neither an artifact (*.motet) nor a language model"),
         (["rows.motet", "--host", "203.0.113.1"], 1, "cannot be bound"),
         (["rows.motet", "--port", "99999"], 2, "--port"),
         ([], 2, "Missing argument"),
     ],
-    ids=["dependent rows", "fixed rows", "no file", "bad name", "two of a name", "foreign address", "bad port",
+    ids=["dependent rows", "fixed rows", "no file", "bad name", "two of a name", "a file and its folder",
+         "empty folder", "foreign address", "bad port",
          "no model"],
 )
 def test_a_server_that_cannot_start_says_why(models: Path, arguments: list[str], status: int, said: str) -> None:

@@ -25,6 +25,7 @@ HELP = """Serve models over HTTP, in the KServe v2 inference protocol, with tens
 \b
 Examples:
   motet serve model.motet
+  motet serve models/                          every .motet file in the folder
   motet serve digits=mlp.motet photos=resnet18.motet --port 8080
   motet serve model.motet --max-batch 32 --max-delay-ms 2
   curl http://127.0.0.1:8000/v2/models/model
@@ -42,7 +43,8 @@ _NEEDED = ("uvicorn", "starlette", "httptools", "prometheus_client")
 def serve_models(
     models: Annotated[list[str], typer.Argument(
         metavar="[NAME=]FILE...", show_default=False,
-        help="Artifacts, or programs to compile first, each with the name of its URL; by default the file's name.",
+        help="Artifacts, or programs to compile first, each with the name of its URL; by default the file's name. A "
+        "folder stands for the artifacts in it.",
     )],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="The port; 0 for any free one.")] = 8000,
@@ -138,7 +140,7 @@ def _check_installed() -> None:
 def _names(models: Sequence[str]) -> list[tuple[str, str]]:
     """The name and the file of each model. Raises OptionError for a name that is no part of a URL, or occurs twice."""
     named: dict[str, str] = {}
-    for text in models:
+    for text in [each for model in models for each in _in_folder(model)]:
         name, equals, file = text.partition("=")
         if not equals:
             name, file = Path(text).stem, text
@@ -148,6 +150,17 @@ def _names(models: Sequence[str]) -> list[tuple[str, str]]:
             raise OptionError(f"{text}: a model {name} is served already; give another name: NAME=FILE")
         named[name] = file
     return list(named.items())
+
+
+def _in_folder(model: str) -> list[str]:
+    """The artifacts of a folder that is no language model, in order; `model` itself otherwise. Raises OptionError for a
+    folder without any."""
+    folder = Path(model)
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return [model]
+    if not (found := sorted(str(file) for file in folder.glob("*.motet"))):
+        raise OptionError(f"{model}: a folder with neither an artifact (*.motet) nor a language model (config.json)")
+    return found
 
 
 def _kinds(named: Sequence[tuple[str, str]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
