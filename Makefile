@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN    := .venv/bin
+READY  := .venv/ready
 STAMP  := .venv/installed
 JOBS   ?= $(shell expr $$(nproc 2> /dev/null || echo 3) + 1)
 
@@ -19,18 +20,22 @@ INSTALL = $(if $(PIP_FIND_LINKS),UV_FIND_LINKS='$(PIP_FIND_LINKS)') $(if $(PIP_I
 
 environment: $(STAMP)
 
-# Redone only when the dependencies change.
-$(STAMP): pyproject.toml
+# Redone only when the dependencies change. `make run` needs the first of two steps alone.
+$(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found: install one, or give PYTHON=/path/to/python3" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(INSTALL) $(BIN)/python -e '.[test,lint]'
+	@test -x $(BIN)/python || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
+	@echo "installing uv"; $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@echo "installing Motet and what compiles ONNX models (0.6 GB)"; $(INSTALL) $(BIN)/python -e '.[cli,onnx]'
+	@touch $@
+
+$(STAMP): $(READY)
+	@echo "installing what the tests and checks need (1.6 GB more)"; $(INSTALL) $(BIN)/python -e '.[test,lint]'
 	@touch $@
 
 build:
 	@mkdir -p build
 
-build/%.onnx: examples/models.py | $(STAMP) build
+build/%.onnx: examples/models.py | $(READY) build
 	$(BIN)/python examples/models.py $* $@
 
 # Eight bits, with the ranges that activations have for one random image.
@@ -49,7 +54,7 @@ build/%.xml: examples/openvino_models.py | $(OPENVINO) build
 
 # Compiles and runs real programs from end to end: a fragment in MLIR and a program for two devices (an emulated
 # accelerator, or the host again where there is no emulator), checked against the oracle, then ResNet-18.
-run: $(STAMP) build/resnet18.onnx
+run: $(READY) build/resnet18.onnx
 	$(BIN)/motet devices
 	$(BIN)/motet compile examples/fragment.mlir -o build/fragment.motet
 	$(BIN)/motet run examples/fragment.mlir --verify \
