@@ -65,6 +65,8 @@ def test_folders_without_a_model(tmp_path: Path, files: dict[str, str], options:
 
 
 def test_names_of_the_hub_are_not_downloaded() -> None:
+    with pytest.raises(OptionError, match="folder: 5 is of type int; expected the path of a folder"):
+        from_pretrained(5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="not a local folder; nothing is downloaded: hf download"):
         from_pretrained("google-bert/bert-base-uncased")
 
@@ -111,6 +113,9 @@ def test_a_checkpoint_of_a_model_of_text(tmp_path: Path, frameworks: tuple[Any, 
     model = from_pretrained(tmp_path)
     for batch, length in ((1, 5), (3, 17), (2, 40)):
         compare(model, reference, text_inputs(torch, batch, length), torch)
+    uneven = {**text_inputs(torch, 2, 5), "attention_mask": torch.ones((2, 6), dtype=torch.int64)}
+    with pytest.raises(CallError, match="axis 1 of input_ids is 5, axis 1 of attention_mask is 6"):
+        model(**uneven)
 
 
 @pytest.mark.slow

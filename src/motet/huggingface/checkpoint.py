@@ -62,7 +62,7 @@ def load_checkpoint(
         except Exception as error:  # the model's own code
             why = str(error).strip().partition("\n")[0]
             raise OptionError(f"inputs: {name} refuses the examples: {type(error).__name__}: {why}") from None
-    shapes = (tuple(extents.get(key) for key in examples),) if extents else None
+    shapes = {key: extents.get(key) for key in examples} if extents else None
     return LoadedCheckpoint(module, examples, shapes, results)
 
 
@@ -72,11 +72,15 @@ class _Tensors(torch.nn.Module):
     def __init__(self, model: Any, names: list[str]) -> None:
         super().__init__()
         self.model = model
-        self.names = names
 
-    def forward(self, *tensors: Any) -> tuple[Any, ...]:
-        named = dict(zip(self.names, tensors, strict=True))
-        return tuple(_named(self.model(**named, return_dict=True)).values())
+        def forward(*tensors: Any) -> tuple[Any, ...]:
+            named = dict(zip(names, tensors, strict=True))
+            return tuple(_named(model(**named, return_dict=True)).values())
+
+        # torch.export names the inputs of the program after these parameters.
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        forward.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        self.forward = forward
 
 
 def _named(output: Any) -> dict[str, Any]:

@@ -31,6 +31,8 @@ def from_pretrained(
     length) and images (batch). The others are those of `motet.compile` and `motet.load`. Nothing is downloaded, and
     no code of the folder is run. Raises OptionError for a folder without such a model, and CompileError.
     """
+    if not _is_path(folder):
+        raise OptionError(f"folder: {folder!r} is of type {type(folder).__qualname__}; expected the path of a folder")
     path = Path(folder)
     if not path.is_dir():
         raise OptionError(f"{folder}: not a local folder; nothing is downloaded: hf download NAME --local-dir FOLDER")
@@ -51,11 +53,12 @@ def from_pretrained(
                           "pip install 'motet[huggingface]'") from None
     loaded = load_checkpoint(configuration, inputs, dynamic_shapes)
     try:
-        artifact = motet.compile(loaded.module, inputs=[loaded.examples[name] for name in loaded.examples],
+        artifact = motet.compile(loaded.module, inputs=list(loaded.examples.values()),
                                  dynamic_shapes=loaded.dynamic_shapes, devices=devices, options=options)  # fmt: skip
     except CompileError as error:
         raise CompileError(f"{path}: {' '.join(str(error).split())}") from None
-    return PretrainedModel(motet.load(artifact, threads=threads), list(loaded.examples), loaded.results)
+    session = motet.load(artifact, threads=threads)
+    return PretrainedModel(session, names_of(_main(session).signature.inputs), loaded.results)
 
 
 class PretrainedModel:
@@ -74,6 +77,10 @@ class PretrainedModel:
         values = function(*(inputs[name] for name in self.input_names))
         every = values if isinstance(values, tuple) else (values,)
         return dict(zip(self.output_names, every, strict=True))
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike))
 
 
 def _main(session: motet.Session) -> Any:
