@@ -42,7 +42,7 @@ def expand_functions(model: OnnxModel, operators: Set[str]) -> bool:
     if functions:
         model.proto.functions.extend(functions)
         model.proto.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
-        model.proto = inlined(model.proto)
+        model.proto = inlined(model)
         kept = [entry for entry in model.proto.opset_import if entry.domain != DOMAIN]
         del model.proto.opset_import[:]
         model.proto.opset_import.extend(kept)
@@ -66,13 +66,17 @@ def _call_functions(model: OnnxModel, operators: Set[str], functions: list[onnx.
     each_body(model, lambda inside: _call_functions(inside, operators, functions))
 
 
-def inlined(model: onnx.ModelProto, convert_version: bool = False) -> onnx.ModelProto:
+def inlined(model: OnnxModel, convert_version: bool = False) -> onnx.ModelProto:
     """The model with calls of functions replaced by their nodes, which keep their names. Raises RuntimeError,
     ValueError as onnx's inliner."""
     import onnx.inliner
 
-    before = {node.name for node in model.graph.node}
-    found = onnx.inliner.inline_local_functions(model, convert_version=convert_version)
+    before = {node.name for node in model.proto.graph.node}
+    # The inliner is to name no value of a body as a constant is named, or a value that was there and has its type noted.
+    taken = {*model.constants, *(value.name for value in model.proto.graph.value_info)}
+    model.proto.graph.initializer.extend(onnx.TensorProto(name=name) for name in sorted(taken))
+    found = onnx.inliner.inline_local_functions(model.proto, convert_version=convert_version)
+    del model.proto.graph.initializer[:], found.graph.initializer[:]
     for node in found.graph.node:
         if node.name not in before:
             node.name = node.name.rpartition("__")[0] or node.name  # the inliner appends a number

@@ -177,7 +177,7 @@ def inline_functions(model: OnnxModel) -> None:
         _relabel(function, model.opsets.get("", 0))
     _copy_for_calls(model)
     try:
-        model.proto = inlined(model.proto, convert_version=True)
+        model.proto = inlined(model, convert_version=True)
     except (RuntimeError, ValueError, onnx.checker.ValidationError, DecodeError) as error:
         if is_too_deep(error):
             raise model.error(f"with its functions inlined, {TOO_DEEP}") from error
