@@ -61,6 +61,8 @@ class InferenceSession:
         self._function = self.motet[self.motet.signature.name]
         self._inputs = _arguments(self._function.signature.inputs)
         self._outputs = _arguments(self._function.signature.results)
+        self._dtypes = {each.name: DTYPES[spec.dtype]
+                        for each, spec in zip(self._inputs, self._function.signature.inputs, strict=True)}
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
@@ -83,9 +85,7 @@ class InferenceSession:
         CallError for wrong names, shapes and dtypes.
         """
         if _is_mapping(input_feed):
-            dtypes = {each.name: DTYPES[spec.dtype]
-                      for each, spec in zip(self._inputs, self._function.signature.inputs, strict=True)}
-            input_feed = {name: _array(value, dtypes.get(name)) for name, value in input_feed.items()}
+            input_feed = {name: _array(value, self._dtypes.get(name)) for name, value in input_feed.items()}
         return call_by_name(self._function, output_names or None, input_feed)
 
     def io_binding(self) -> IOBinding:
