@@ -54,12 +54,14 @@ def test_reduction(seed: int) -> None:
     np.testing.assert_allclose(got, expected, rtol=tolerance, atol=10 * tolerance, err_msg=f"{shape} {axes}")
 
 
-@pytest.mark.parametrize("name", ["ReduceMax", "ReduceLogSumExp", "ReduceSum"])
+@pytest.mark.parametrize("name", ["ReduceMax", "ReduceLogSumExp", "ReduceProd", "ReduceSum"])
 def test_an_axis_that_is_given_twice_is_reduced_once(name: str) -> None:
     x = np.random.default_rng(1).standard_normal((3, 5)).astype(np.float32)
     node = helper.make_node(name, ["x", "axes"], ["y"], keepdims=0)
     source = build([node], x, TensorProto.FLOAT, {"axes": np.array([1, -1])}, [3, 5])
-    expected = {"ReduceMax": np.max, "ReduceSum": np.sum, "ReduceLogSumExp": np.logaddexp.reduce}[name](x, axis=1)
+    expected = {
+        "ReduceMax": np.max, "ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceLogSumExp": np.logaddexp.reduce,
+    }[name](x, axis=1)  # fmt: skip
     np.testing.assert_allclose(motet.load(motet.compile(source, cache=False))(x), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -49,7 +49,7 @@ def _axes(node: onnx.NodeProto, facts: ModelFacts, rank: int) -> list[int] | Non
         return None
     if not axes.size:
         return [] if attribute(node, "noop_with_empty_axes", 0) else [*range(rank)]
-    return sorted({int(axis) % rank for axis in axes.reshape(-1)})
+    return sorted(int(axis) % rank for axis in axes.reshape(-1))
 
 
 def _narrow() -> tuple[int, int]:
@@ -112,7 +112,7 @@ def _read_axes(node: NodeOperands) -> list[int] | None:
         axes = [] if node.attribute("noop_with_empty_axes", 0) else [*range(rank)]
     else:
         axes = numbers(node, 1)
-    return None if axes is None else sorted({axis % rank for axis in axes})
+    return None if axes is None else sorted(axis % rank for axis in axes)
 
 
 def _multiplied(source: ir.Value, ones: ir.Value, kept: Sequence[int]) -> ir.Value:

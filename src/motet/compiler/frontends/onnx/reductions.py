@@ -113,23 +113,19 @@ def _reduce_mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
     return chain.then("Div", facts.constant(node, "count", count)).done()
 
 
-def _over_each_axis_once(rule: Rule | None) -> Rule:
-    """`rule` for a reduction, but axes of which one is given twice are first given once, as in ONNX Runtime."""
-
-    def rewrite(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-        rank, given = facts.rank(node.input[0]), attribute(node, "axes", None)
-        axes = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else np.array(given or [], np.int64)
-        if not rank or axes is None or len(once := np.unique(axes % rank)) == axes.size:
-            return rule(node, facts) if rule is not None else None
-        w = NodeWriter(node, facts)
-        return w.done([w.over(node.op_type, node.input[0], once.tolist(), keepdims=attribute(node, "keepdims", 1))])
-
-    return rewrite
+def _each_axis_once(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """Gives each of the axes once, as in ONNX Runtime, if one is given twice."""
+    rank, given = facts.rank(node.input[0]), attribute(node, "axes", None)
+    axes = facts.model.constants.get(node.input[1]) if len(node.input) > 1 else np.array(given or [], np.int64)
+    if not rank or axes is None or len(once := np.unique(axes % rank)) == axes.size:
+        return None
+    w = NodeWriter(node, facts)
+    return w.done([w.over(node.op_type, node.input[0], once.tolist(), keepdims=attribute(node, "keepdims", 1))])
 
 
-_RULES: dict[str, Rule | None] = {
+RULES: dict[str, Rule] = {
     **reduced_products.RULES,
     "ReduceL1": _reduce_l1, "ReduceL2": _reduce_l2, "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": None, "ReduceMean": _reduce_mean, "ReduceMin": None,
+    "ReduceMean": _reduce_mean,
 }  # fmt: skip
-RULES: dict[str, Rule] = {operator: _over_each_axis_once(rule) for operator, rule in _RULES.items()}
+BEFORE: dict[str, Rule] = dict.fromkeys((*RULES, "ReduceMax", "ReduceMin"), _each_axis_once)

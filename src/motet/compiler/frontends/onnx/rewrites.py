@@ -292,7 +292,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     "TfIdfVectorizer": _check_grams,
 }  # fmt: skip
 _BEFORE: dict[str, Rule] = {  # whose operators other rules rewrite
-    "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
+    **reductions.BEFORE, "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
 }
 _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
