@@ -38,22 +38,22 @@ class HoistConstants(Pass):
 
 
 def _hoist(function: ir.Operation, parameters: dict[str, np.ndarray]) -> bool:
-    hoisted: dict[str, ir.Operation] = {}
+    hoisted: dict[str, tuple[ir.Operation, list[ir.OpOperand]]] = {}
     for entry in function.regions[0].blocks[0].operations:
         operation = entry.operation
         if operation.name != "arith.constant" or not isinstance(operation.results[0].type, ir.RankedTensorType):
             continue
-        if constant_number(operation) is not None and not _uses_in_memory(operation):
+        is_splat = constant_number(operation) is not None
+        uses = _uses_in_memory(operation) if is_splat else [*operation.results[0].uses]
+        if is_splat and not uses:
             continue
         key = fresh_key("constant", parameters)
         parameters[key] = constant_array(operation.attributes["value"])
-        hoisted[key] = operation
-    added = [(key, operation.results[0].type, operation.location) for key, operation in hoisted.items()]
+        hoisted[key] = operation, uses
+    added = [(key, operation.results[0].type, operation.location) for key, (operation, _) in hoisted.items()]
     arguments = add_parameters(function, added)
-    for operation, argument in zip(hoisted.values(), arguments, strict=True):
-        if constant_number(operation) is None:
-            operation.results[0].replace_all_uses_with(argument)
-        for use in _uses_in_memory(operation):
+    for (operation, uses), argument in zip(hoisted.values(), arguments, strict=True):
+        for use in uses:
             use.owner.operation.operands[use.operand_number] = argument
         if not any(operation.results[0].uses):
             operation.erase()
