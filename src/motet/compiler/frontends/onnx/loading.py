@@ -41,14 +41,7 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
-from motet.compiler.frontends.onnx.well_formed import (
-    UNREADABLE,
-    check_attributes,
-    check_graph,
-    label,
-    refuse_growth,
-    refuse_recursion,
-)
+from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
@@ -101,7 +94,6 @@ def _load(model: OnnxModel, sequences: str) -> Program:
     refuse_recursion(model)
     refuse_growth(model)
     inline_functions(model)
-    check_attributes(model)
     check_graph(model)
     write_domains(model)
     check_operators(model)

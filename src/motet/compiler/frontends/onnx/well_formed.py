@@ -94,24 +94,6 @@ def _calls(
     return (key for key in found if key in functions)
 
 
-def check_attributes(model: OnnxModel) -> None:
-    """Raises CompileError for the first attribute that a node's operator does not have in the model's operator set."""
-    import onnx
-
-    for node in all_nodes(model.proto.graph):
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        version = model.opsets.get(domain)
-        if not node.attribute or version is None or not onnx.defs.has(node.op_type, version, domain):
-            continue
-        known = onnx.defs.get_schema(node.op_type, version, domain).attributes
-        for item in node.attribute:
-            if item.name not in known and (node.op_type, item.name) not in _ADDED:
-                raise model.error(
-                    f"{label(node)}: operator {node.op_type}: attribute {item.name!r} is unknown in operator set "
-                    f"{version}; expected {', '.join(sorted(known)) or 'none'}"
-                )
-
-
 def check_graph(model: OnnxModel) -> None:
     """Sorts the nodes, and checks them. Raises CompileError."""
     names = [value.name for value in model.proto.graph.input]
@@ -248,7 +230,7 @@ class _Rules:
         if version is None or not onnx.defs.has(node.op_type, version, domain):
             return unknown
         schema = onnx.defs.get_schema(node.op_type, version, domain)
-        self._check_form(node, schema)
+        self._check_form(node, schema, version)
         for formal, name in _paired(schema.inputs, node.input):
             if (kind := types.get(name)) in _COMPLEX and f"tensor({(of := _COMPLEX[kind])})" not in formal.types:
                 raise self._wrong(node, f"{name!r} is {of}; expected one of {', '.join(elements(formal))}")
@@ -263,9 +245,8 @@ class _Rules:
             found |= dict.fromkeys(node.output, next((item.i for item in node.attribute if item.name == "to"), 0))
         return unknown | found
 
-
-    def _check_form(self, node: onnx.NodeProto, schema: onnx.defs.OpSchema) -> None:
-        """Checks the numbers of operands and results, and the presence and types of attributes."""
+    def _check_form(self, node: onnx.NodeProto, schema: onnx.defs.OpSchema, version: int) -> None:
+        """Checks the numbers of operands and results, and the names, presence and types of attributes."""
         import onnx
 
         single = schema.FormalParameterOption.Single
@@ -281,6 +262,10 @@ class _Rules:
                     raise self._wrong(node, f"operand {number} ({formal.name}) is left out; expected one")
         given = {item.name: item for item in node.attribute}
         for item in node.attribute:
+            if item.name not in schema.attributes and (node.op_type, item.name) not in _ADDED:
+                expected = ", ".join(sorted(schema.attributes)) or "none"
+                what = f"attribute {item.name!r} is unknown in operator set {version}; expected {expected}"
+                raise self._wrong(node, what)
             if not item.type and self._model.proto.ir_version > 1:
                 raise self._wrong(node, f"attribute {item.name!r} has no type")
         for name, formal in schema.attributes.items():
