@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Generator, Sequence
 
@@ -91,12 +92,13 @@ def steps_of(pipeline: str) -> list[Step]:
     if whole := re.fullmatch(r"\s*builtin\.module\((.*)\)\s*", pipeline):
         pipeline = whole[1]  # the operation on which passes run anyway
     found: list[Step] = []
+    empty = functools.cache(lambda: ir.Module.parse("module {}", context=ir.Context()))
     for part in split_commas(pipeline):
         steps = registry.expand(part)
         if steps is not None:
             found += steps
             continue
-        part = _anchored(part)
+        part = _anchored(part, empty())
         if found and isinstance(found[-1], Upstream):
             found[-1] = Upstream(f"{found[-1].pipeline},{part}")
         else:
@@ -104,14 +106,12 @@ def steps_of(pipeline: str) -> list[Step]:
     return found
 
 
-def _anchored(part: str) -> str:
+def _anchored(part: str, empty: ir.Module) -> str:
     """A pass of upstream's, within the operations that it runs on if these are not modules. Unknown ones are left."""
-    context = ir.Context()
-    empty = ir.Module.parse("module {}", context=context)
     for anchored in (part, *(f"{kind}({part})" for kind in _ANCHORS)):
         with contextlib.suppress(ValueError, ir.MLIRError):
             # Some passes say what they run on only when scheduled: here for modules in a module that has none.
-            PassManager.parse(f"builtin.module(builtin.module({anchored}))", context=context).run(empty.operation)
+            PassManager.parse(f"builtin.module(builtin.module({anchored}))", context=empty.context).run(empty.operation)
             return anchored
     return part
 
