@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import captured_values
@@ -82,7 +83,6 @@ class _Grouper:
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
         self.roles = {o: role_of(o) for o in self.operations}
-        self.reader = self._readers_of_scalars()
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
         self.groups: list[Group] = []
@@ -208,11 +208,12 @@ class _Grouper:
         if group is None or len(group.operations) >= LARGEST_GROUP:
             return None
         others = [o for use in into.operation.results[0].uses if (o := use.owner.operation) != operation]
-        if any(self.roles.get(o) is not Role.SCALAR or self.reader[o] != self.reader[operation] for o in others):
+        if any(self.roles.get(o) is not Role.SCALAR or self._reader[o] != self._reader[operation] for o in others):
             return None
         return None if any(other is not group and self._reaches(other, group) for other in producers) else group
 
-    def _readers_of_scalars(self) -> dict[ir.Operation, int]:
+    @cached_property
+    def _reader(self) -> dict[ir.Operation, int]:
         """What a scalar is computed for: the place of the operation that alone reads it, directly or through other
         scalars, or -1 if there are several; for any other operation its own place. The first insertion of a single
         element stands for all that continue it."""
