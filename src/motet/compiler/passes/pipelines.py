@@ -29,7 +29,7 @@ class Cleaned:
 Step = str | Upstream | Cleaned
 
 # Output of frontends → canonical linalg.generic, constants as parameters. Upstream's canonicalisation would undo
-# reuse-sorted-extents and store-loop-scalars, so it runs before them for the last time.
+# reuse-sorted-extents and store-scalar-results, so it runs before them for the last time.
 NORMALISE: tuple[Step, ...] = (
     "decompose-softmax",
     "fold-empty-tensors",
@@ -42,7 +42,7 @@ NORMALISE: tuple[Step, ...] = (
     "slice-after-splitting",
     Cleaned(("lower-transposed-conv{phases=false}", "split-groups")),
     "reuse-sorted-extents",
-    "store-loop-scalars",
+    "store-scalar-results",
     "hoist-constants",
 )
 

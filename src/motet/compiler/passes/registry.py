@@ -36,7 +36,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "collapse-broadcasts", "decompose-softmax", "drop-casts", "dynamic-transposed-conv", "fold-empty-tensors",
         "fold-numbers", "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
         "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting",
-        "slice-extracts", "split-groups", "store-loop-scalars", "transposed-conv-by-phases", "window-scatters",
+        "slice-extracts", "split-groups", "store-scalar-results", "transposed-conv-by-phases", "window-scatters",
     ),
     "motet.compiler.passes.fuse": (
         "collect-insertions", "compute-gathered", "compute-slices", "distribute-concats", "expand-products",

@@ -17,7 +17,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, LOOP_OP, TO, TRANSFER_OP, executable_with
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.passes.normalise.store_loop_scalars import store_scalars
+from motet.compiler.passes.normalise.store_scalar_results import store_scalars
 from motet.compiler.placement.affinity_analysis import CONTROL, AffinityAnalysis, AffinityNode
 from motet.compiler.placement.default_device import default_affinity
 from motet.errors import CompileError

@@ -34,7 +34,7 @@ from motet.compiler.passes.fuse.rules import (
     waits_for,
     written_space,
 )
-from motet.compiler.passes.normalise.store_loop_scalars import is_stored_scalar
+from motet.compiler.passes.normalise.store_scalar_results import is_stored_scalar
 
 MARK = "motet.attention"  # operation attribute: the number of the attention that an operation belongs to
 JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM that an operation belongs to

@@ -1,4 +1,4 @@
-"""store-loop-scalars: stores scalars that a loop or branch returns in memory, as kernels only exchange data in memory.
+"""store-scalar-results: stores scalars that loops and branches return in memory, since kernels exchange no other data.
 
     %s = scf.for … -> f32                 %s = scf.for … -> f32
     %r = math.sqrt %s                →    %t = tensor.from_elements %s : tensor<f32>
@@ -19,10 +19,10 @@ STORED = ("scf.for", "scf.while", "scf.parallel", "scf.if", "scf.index_switch", 
 
 
 @dataclass(frozen=True)
-class StoreLoopScalars(FunctionPass):
+class StoreScalarResults(FunctionPass):
     """Results that are not read are left unchanged."""
 
-    name = "store-loop-scalars"
+    name = "store-scalar-results"
 
     def run_on(self, function: ir.Operation) -> bool:
         operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
