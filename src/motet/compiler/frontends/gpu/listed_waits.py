@@ -77,7 +77,8 @@ class _UnneededWait:
 
 @dataclass
 class _Node:
-    """An operation, by the numbers of those it waits for: by tokens of its own, and in any case."""
+    """An operation and the numbers of the operations it waits for: through its own tokens (`waits`), and regardless of
+    them (`follows`)."""
 
     operation: ir.Operation
     effects: Effects
