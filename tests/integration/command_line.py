@@ -141,35 +141,30 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     sys.path[0] = request["folder"]
     sys.argv[:] = [str(_PROGRAM), *request["arguments"]]
     if request["arguments"][:1] != ["compile"]:  # which has a worker without a keeper
-        from motet.compiler.process import fork_server
-
-        fork_server.subprocess = _Keepers()  # pyright: ignore[reportAttributeAccessIssue]
+        _fork_keeper()
 
 
-class _Keepers:
-    """`subprocess` to the module whose only process is the keeper of a command's compiler: the first one is a fork."""
+def _fork_keeper() -> None:
+    """Fork this process; the first keeper of a command's compiler is that fork."""
+    from motet.compiler.process import fork_server
 
-    DEVNULL = subprocess.DEVNULL
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        _keep(theirs)
+    theirs.close()
+    unused, start_new = [pid], fork_server.start_server
 
-    def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._ours.close()
-            _keep(theirs)
-        theirs.close()
+    def start(handle: int, environment: dict[str, str]) -> subprocess.Popen[bytes] | _Forked:
+        request = json.dumps({"environment": environment, "path": sys.path}).encode()
+        differs = _read_at_the_start(environment) != _read_at_the_start(os.environ)
+        if not unused or len(request) >= _LONGEST or differs:
+            return start_new(handle, environment)
+        socket.send_fds(ours, [request], [handle])
+        return _Forked(unused.pop())
 
-    def Popen(  # noqa: N802
-        self, command: list[str], *, pass_fds: list[int], env: dict[str, str], stdin: int, stdout: int, stderr: int
-    ) -> subprocess.Popen[bytes] | _Forked:
-        pid, self._pid = self._pid, 0
-        request = json.dumps({"environment": env, "path": sys.path}).encode()
-        if not pid or len(request) >= _LONGEST or _read_at_the_start(env) != _read_at_the_start(os.environ):
-            return subprocess.Popen(
-                command, pass_fds=pass_fds, env=env, stdin=stdin, stdout=stdout, stderr=stderr
-            )
-        socket.send_fds(self._ours, [request], pass_fds)
-        return _Forked(pid)
+    fork_server.start_server = start  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class _Forked:

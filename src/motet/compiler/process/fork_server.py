@@ -67,10 +67,7 @@ class Keeper:
         self._path = list(sys.path)
         self._socket, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, str(theirs.fileno())], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment,
-            )
+            self._process = start_server(theirs.fileno(), environment)
 
     @property
     def is_there(self) -> bool:
@@ -107,6 +104,14 @@ class Keeper:
             self._socket.close()
             self._process.kill()
             self._process.wait()
+
+
+def start_server(handle: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start the process that serves the socket `handle`. The tests replace this, by a fork."""
+    return subprocess.Popen(
+        [sys.executable, "-m", __spec__.name, str(handle)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, pass_fds=[handle], env=environment,
+    )
 
 
 class Hired:
