@@ -18,8 +18,8 @@ from motet.version import VERSION
 def cache_key(job: Job) -> str:
     """The cache key of `job`."""
     digest = hashlib.sha256()
-    parts = [VERSION, _sources(), *wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text), *job.targets]
-    parts += [job.placement, *(f"{flag} {bool(flag.uri)}" for flag in job.devices), repr(job.places)]
+    parts = [VERSION, _sources(), *require_wheels(), job.path.rsplit("/", 1)[-1], job.format, str(job.text)]
+    parts += [*job.targets, job.placement, *(f"{flag} {bool(flag.uri)}" for flag in job.devices), repr(job.places)]
     parts += [job.rates, repr(job.memory_limit), job.mesh, repr(job.shards)]
     parts += [job.tune, job.tunings.decode(), job.library, str(job.separate_siblings), str(job.unchecked_indices)]
     parts += [str(job.strict_tokens)]
@@ -58,7 +58,7 @@ def _sources() -> str:
     return hashlib.sha256(repr(states).encode()).hexdigest()
 
 
-def wheels() -> tuple[str, ...]:
+def require_wheels() -> tuple[str, ...]:
     """The wheels that compile, with their versions. Raises CompileError if one is not installed."""
     folders = search_path()
     for_gpus = (_wheel("triton", "triton", folders),) if _found("triton", folders)[0] else ()

@@ -18,7 +18,7 @@ import numpy as np
 from motet.artifact.device_flags import DeviceFlag
 from motet.artifact.reader import Artifact
 from motet.cache import Cache
-from motet.compiler.cache_key import cache_key, wheels
+from motet.compiler.cache_key import cache_key, require_wheels
 from motet.compiler.job import ARRAYS, ORACLES, RESULT, STAGES, TUNINGS, Job, ListedWait, VerifyReport
 from motet.compiler.process.client import JobFolder, Progress, run_job
 from motet.compiler.process.prefork import Standby
@@ -97,7 +97,7 @@ def emit(request: CompileRequest, stage: str) -> str:
 def _job(request: CompileRequest, kind: Literal["compile", "emit", "verify", "list"]) -> Job:
     """The job of a request. Raises CompileError if a wheel that compiles is not installed."""
     job = job_of(request, kind)
-    wheels()
+    require_wheels()
     return job
 
 
@@ -122,7 +122,7 @@ def list_waits(request: CompileRequest) -> list[ListedWait]:
 
 def optimise(text: str, file: str, pipeline: str, devices: Sequence[DeviceFlag] = ()) -> str:
     """`text` after a pass pipeline given as text; `devices` are for its passes that assign devices."""
-    wheels()
+    require_wheels()
     job = Job("optimise", file or "<string>", text.encode(), True, pipeline=pipeline, devices=tuple(devices))
     with JobFolder() as folder:
         run_job(job, folder, None)
