@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 from tests.costs import function_of, mark_slow, read_costs
 from tests.seeds import ALL
 
+from motet.compiler.codegen.triton.compile import ocloc
+from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.targets.families import DEFAULT_CPU, own_level
 from motet.errors import DeviceError, OptionError
 from motet.runtime.drivers.opencl.loader import environment_platforms, openable
@@ -69,6 +71,20 @@ def all_levels() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(DEFAULT_CPU, raising=False)
         yield
+
+
+@pytest.fixture(scope="session")
+def offline_compiler() -> None:
+    """Intel's offline compiler; tests that need it are skipped where it is not installed."""
+    if not ocloc.is_available():
+        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
+
+
+@pytest.fixture(scope="session")
+def intel_compilers(offline_compiler: None) -> None:
+    """The offline compiler and the Triton for Intel's GPUs."""
+    if not has_intel():
+        pytest.skip("no triton-xpu: make intel")
 
 
 def level_of_this_machine() -> str:

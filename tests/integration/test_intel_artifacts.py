@@ -23,22 +23,15 @@ from motet.artifact.launch import Launch
 from motet.artifact.reader import Artifact
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.codegen.triton.compile import ocloc
-from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.codegen.triton.compile.zebin import missing_functions, read_kernel
 from motet.compiler.targets.families import resolve_target
 from motet.errors import CompileError, DeviceError, OptionError
 from motet.tools.inspect import describe
 
+pytestmark = pytest.mark.usefixtures("intel_compilers")
+
 URI = "opencl:0"
 ALL = "intel{device=pvc+dg2+tgllp}"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tools() -> None:
-    if not has_intel():
-        pytest.skip("no triton-xpu: make intel")
-    if not ocloc.is_available():
-        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
 
 
 def product(m: int, n: int, k: int, dtype: str, left: str = "i, k", right: str = "k, j") -> str:

@@ -6,19 +6,12 @@ import pytest
 from tests.integration.intel_forms import DEVICES, TEXTS, Compiled, compiled_forms
 
 from motet.compiler.codegen.triton.compile import ocloc
-from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.codegen.triton.compile.native_code import SPILL_THRESHOLD
+
+pytestmark = pytest.mark.usefixtures("intel_compilers")
 
 _SAMPLE = ("product-residual", "attention-one-query", "softmax-1000", "scan")
 _LITTLE = 80  # registers that a launch may spill, in its best form
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tools() -> None:
-    if not has_intel():
-        pytest.skip("no triton-xpu: make intel")
-    if not ocloc.is_available():
-        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
 
 
 def faults(forms: list[Compiled], device: str) -> list[str]:

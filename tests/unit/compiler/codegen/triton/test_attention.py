@@ -10,8 +10,6 @@ import pytest
 from tests.unit.compiler.codegen.triton.attention_texts import FORMS, Form, Mask, expected, inputs_of, text
 from tests.unit.compiler.codegen.triton.building import generate, interpret
 
-from motet.compiler.codegen.triton.compile import ocloc
-from motet.compiler.codegen.triton.compile.installation import has_intel
 from motet.compiler.codegen.triton.compile.objects import compile_programs
 from motet.compiler.targets.families import resolve_target
 from motet.compiler.targets.gpu import GpuTarget
@@ -52,11 +50,9 @@ def test_short_floats_agree_with_numpy(name: str, dtype: str) -> None:
         agree(form, which=1)
 
 
-@pytest.mark.skipif(not has_intel(), reason="no triton-xpu: make intel")
+@pytest.mark.usefixtures("intel_compilers")
 @pytest.mark.parametrize("depth", [17, 31, 48])
 def test_heads_are_multiplied_in_parts_where_threads_do_it(depth: int) -> None:
-    if not ocloc.is_available():
-        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
     agree(Form(queries=5, keys=9, depth=depth, width=16), target=gpu("intel:tgllp"))
 
 

@@ -204,13 +204,7 @@ def test_only_the_unknown_attributes_are_dropped() -> None:
 # -- the compiler itself ---------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def _compiler() -> None:
-    if not ocloc.is_available():
-        pytest.skip(f"no offline compiler: {ocloc.INSTALL}")
-
-
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("offline_compiler")
 def test_spills_are_read_from_the_log_and_registers_from_the_binary() -> None:
     built = ocloc.compile_source(_SPILLS, "tgllp", "")
     assert built.spilled["many"] > SPILL_THRESHOLD and "few" not in built.spilled
@@ -222,7 +216,7 @@ def test_spills_are_read_from_the_log_and_registers_from_the_binary() -> None:
         zebin.read_kernel(built.zebin, "other")
 
 
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("offline_compiler")
 @pytest.mark.parametrize("name", ["pvc", "dg2", "tgllp"])
 def test_instructions_in_loops_count_as_often_as_they_may_run(name: str) -> None:
     """A kernel of one load and one store, and the same in a loop: 16 times as many, of few others."""
@@ -246,14 +240,14 @@ def test_instructions_in_loops_count_as_often_as_they_may_run(name: str) -> None
     assert iga.read_work(b"", device(name).isa, 64) is None
 
 
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("offline_compiler")
 def test_code_that_calls_what_is_not_there_is_refused() -> None:
     source = b"void nowhere(global int *);\nkernel void k(global int *p) { nowhere(p); }"
     with pytest.raises(CompilerFailure, match="does not know the function nowhere"):
         ocloc.compile_source(source, "pvc", "")
 
 
-@pytest.mark.usefixtures("_compiler")
+@pytest.mark.usefixtures("offline_compiler")
 def test_failures_name_the_reason_in_one_line() -> None:
     with pytest.raises(CompilerFailure) as error:
         ocloc.compile_source(b"kernel void k(global int *p) { p = ; }", "pvc", "")
