@@ -92,14 +92,17 @@ def lower(model: OnnxModel) -> Lowered:
     if expand_functions(model, UNSOUND) or rewritten:
         simplify_asserted(model)
     first: LoweringError | None = None
-    for _ in range(MAX_ATTEMPTS):
-        try:
-            return _attempt(model, constants)
-        except LoweringError as error:
-            first = first or error
-            if not _reconsider(model, constants, error):
-                raise first from error
-    raise first or LoweringError("too many attempts")
+    try:
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                return _attempt(model, constants)
+            except LoweringError as error:
+                first = first or error
+                if not _reconsider(model, constants, error):
+                    break
+        raise first or LoweringError("too many attempts")
+    finally:
+        del first  # it keeps this frame, which would keep it, and the context of its attempt
 
 
 def _reconsider(model: OnnxModel, constants: set[str], error: LoweringError) -> bool:
