@@ -69,6 +69,8 @@ MODELS: dict[str, tuple[bytes, str]] = {
         model("GatherND", ["x", "c"], opset=11, held=np.zeros((2, 1), int), batch_dims=1),
         "node 'n': operator GatherND: attribute 'batch_dims' is unknown in operator set 11; expected none"),
     "attribute of another operator": (model("Dropout", ["x"], mode="nearest"), "'mode' is unknown .*; expected seed"),
+    "attribute of OpenVINO's operator": (model("Resize", ["x", "", "c"], held=np.ones(2, np.float32), single=1),
+                                         "operator Resize: attribute 'single' is unknown"),
     "result of another type": (declared(model("Less", ["x", "x"]), 3),
                                "output 'y' is declared as int8, but is of type bool"),
     "result of another rank": (declared(model("Relu", ["x"], shape=(2, 3, 4)), 1, "a"),

@@ -136,7 +136,7 @@ class _ResizeNode:
             self.text("mode", "nearest"), self.text("coordinate_transformation_mode", positions),
             self.text("nearest_mode", rounding), self.number("cubic_coeff_a", -0.75),
             bool(self.number("antialias", 0)), bool(self.number("exclude_outside", 0)),
-            self.number("extrapolation_value", 0.0), single=bool(self.number("single", 0)),
+            self.number("extrapolation_value", 0.0), single=bool(self.number("motet.single", 0)),
         )  # fmt: skip
 
     def operand(self, place: int) -> _GivenNumbers | None:

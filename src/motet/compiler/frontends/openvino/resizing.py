@@ -42,8 +42,9 @@ def _interpolate(op: OpenvinoOperation, w: GraphWriter) -> str:
     numbers = w.cast(op.inputs[place], dtype) if given is None else w.constant(given.reshape(-1).astype(dtype))
     return w.add(
         "Resize", _padded(op, w), "", *(["", numbers] if by_sizes else [numbers]), axes=axes,
-        **said | {"mode": _MODES[said["mode"]]}, antialias=int(antialias and _MODES[said["mode"]] == "linear"),
-        cubic_coeff_a=float(op.attribute("cube_coeff", -0.75)), single=int(said["mode"] == "nearest"),
+        **said | {"mode": _MODES[said["mode"]], "motet.single": int(said["mode"] == "nearest")},
+        antialias=int(antialias and _MODES[said["mode"]] == "linear"),
+        cubic_coeff_a=float(op.attribute("cube_coeff", -0.75)),
     )  # fmt: skip
 
 
