@@ -272,7 +272,7 @@ class Writer:
         return frozenset(axis for name in names for axis in self.along.get(name, range(len(self.shape))))
 
     def _quotient(self, scalar: Scalar, x: Sequence[str], exact: bool) -> str | None:
-        """A correctly rounded quotient of f32, if integers or truth values may depend on it."""
+        """A correctly rounded quotient of f32, if integers or truth values may depend on it or the form has all so."""
         if not (exact or self.exact_quotients) or scalar.op != "arith.divf" or scalar.dtype != "f32":
             return None
         return f"tl.div_rn({x[0]}, {x[1]})"
