@@ -39,15 +39,15 @@ def _generic(attributes: Attributes, operands: Operands) -> list[Tracked]:
     else:
         found = whole[0]
         for other in whole[1:]:
-            found = joins[join](found, other)
+            found = joins[join](found.as_operand(), other)
         if folded and fold == "add":
-            found = total(found, folded, False)
+            found = total(found.as_operand(), folded, False)
         elif folded:
             least = exact(np.array(_least(dtype), DTYPES[dtype]), dtype)
             empty = any(extents[loop] == 0 for loop in folded)
             shape = tuple(e for loop, e in enumerate(extents) if loop not in folded)
             none = least.moved(lambda array: np.broadcast_to(array, shape))
-            found = none if empty else extremum(extreme(found, folded, False, True), least, True)
+            found = none if empty else extremum(extreme(found.as_operand(), folded, False, True), least, True)
     return [found.moved(lambda array: np.transpose(array, _to_order(kept)))]
 
 
