@@ -20,16 +20,22 @@ LINEAR = ("linear 77×576→192", "linear 8×14×14×384→1536 gelu", "conv1d 1
 
 
 def moved(schedule: Schedule) -> list[str]:
-    """The kernels that read nothing but parameters and what such kernels wrote, and write intermediate tensors."""
-    constant = {number for number, buffer in enumerate(schedule.buffers) if buffer.kind == "parameter"}
-    found: list[str] = []
+    """The kernels that read nothing but parameters, and write intermediate tensors to which no other kernel writes: not
+    those that write a parameter beside other values, such as a class token before an image's patches."""
+    parameters = {number for number, buffer in enumerate(schedule.buffers) if buffer.kind == "parameter"}
+    moving: list[tuple[str, list[int]]] = []
+    of_others: set[int] = set()
     for command in schedule.commands:
         reads = 1 if command.op == "copy" else command.reads
         read, written = set(command.buffers[:reads]), command.buffers[reads:]
-        if read and read <= constant and any(schedule.buffers[number].kind == "arena" for number in written):
-            constant.update(written)
-            found.append(command.kernel or "copy")
-    return found
+        if read and read <= parameters:
+            moving.append((command.kernel or "copy", written))
+        else:
+            of_others.update(written)
+    return [
+        name for name, written in moving
+        if any(schedule.buffers[number].kind == "arena" and number not in of_others for number in written)
+    ]
 
 
 def check(row: Row) -> None:
