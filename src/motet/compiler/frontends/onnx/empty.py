@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
 _SHAPED = (*OF_SAME_SHAPE, *BROADCASTS, "Concat", "CumSum", "Softmax", "Transpose")
-_REGROUPING = ("DepthToSpace", "Einsum", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
+_REGROUPING = ("DepthToSpace", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
 
@@ -136,8 +136,6 @@ def refuse_empty(module: ir.Module, model: OnnxModel) -> None:
         operator = ir.StringAttr(op.attributes["name"]).value.removeprefix("onnx.")
         kinds = [kind_of(value) for value in (*op.operands, *op.results)] if operator in refused else []
         extents = [list(kind.extents) for kind in kinds if kind is not None]
-        if operator == "Einsum" and "..." not in ir.StringAttr(op.attributes["torch.onnx.equation"]).value:
-            continue  # zeros: `fits.py`
         if operator == "MatMul":  # whose lowering collapses the batch axes
             extents = [each[:-2] for each in extents]
         if any(0 in each and DYNAMIC in each for each in extents):

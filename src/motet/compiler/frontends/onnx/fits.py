@@ -156,10 +156,11 @@ def _einsum(node: NodeOperands) -> None:
         return
     equation, _, letters = ir.StringAttr(given["torch.onnx.equation"]).value.replace(" ", "").partition("->")
     terms = equation.split(",")
+    result = kind_of(node.op.results[0])
+    letters = _letters(letters, 0 if result is None else len(result.extents))
     found: dict[str, list[OperandAxis]] = {}
     for operand in node.operands:
-        before, _, after = terms[operand.number].partition("...")
-        for axis, letter in [*enumerate(before), *enumerate(after, operand.rank - len(after))]:
+        for axis, letter in enumerate(_letters(terms[operand.number], operand.rank)):
             place = OperandAxis(operand, axis)
             if place.extent != 1:
                 found.setdefault(letter, []).append(place)
@@ -168,10 +169,18 @@ def _einsum(node: NodeOperands) -> None:
             if first.may_differ(other):
                 assert_equal(first, other)
     empty = any(0 in operand.kind.extents for operand in node.operands)
-    if empty and "..." not in equation and (result := kind_of(node.op.results[0])) is not None:
+    if empty and result is not None:
         places = [found[letter][0] if letter in found else None for letter in letters]
         zeros = filled(places, result.scalar, zero_attribute(result.scalar))
         replace(node.op, create("tensor.cast", result.builtin, [zeros]))
+
+
+def _letters(term: str, rank: int) -> list[str]:
+    """A letter for each of the `rank` axes that a term of an equation names; for those of an ellipsis, their distance
+    from its end."""
+    before, dots, after = term.partition("...")
+    others = range(rank - len(before) - len(after), 0, -1) if dots else ()
+    return [*before, *map(str, others), *after]
 
 
 def _gather_elements(node: NodeOperands) -> None:

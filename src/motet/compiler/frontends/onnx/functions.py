@@ -72,7 +72,7 @@ def inlined(model: OnnxModel, convert_version: bool = False) -> onnx.ModelProto:
     import onnx.inliner
 
     before = {node.name for node in model.proto.graph.node}
-    # The inliner is to name no value of a body as a constant is named, or a value that was there and has its type noted.
+    # The inliner is to name no value of a body as a constant is named, or another value whose type is noted.
     taken = {*model.constants, *(value.name for value in model.proto.graph.value_info)}
     model.proto.graph.initializer.extend(onnx.TensorProto(name=name) for name in sorted(taken))
     found = onnx.inliner.inline_local_functions(model.proto, convert_version=convert_version)

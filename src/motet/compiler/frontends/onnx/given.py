@@ -4,7 +4,8 @@
   second ones are reduced.
 - Squeeze and Unsqueeze: Reshape to computed extents.
 - CumSum along a dynamic axis: the axes before it and after it are merged.
-- Slice with dynamic axes: begins and ends for every axis. Slice with dynamic steps: Gather.
+- Slice with dynamic axes: begins and ends for every axis. Slice with dynamic steps: Gather. Slice by vectors of dynamic
+  length: an assertion of their length.
 
 `read_value_extents` makes the computed extents extents of inputs. Invalid values are refused by assertions (`require`).
 """
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.given_shapes import demanded
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.ties import Tie
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:
     import onnx
@@ -142,10 +145,25 @@ def _cumulative(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 # -- slices ----------------------------------------------------------------------------------------
 
 
+def _as_long(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """A Slice whose vectors of dynamic length are demanded to be as long as one of known length."""
+    numbers = [number for number in range(1, len(node.input)) if node.input[number]]
+    known = [number for number in numbers if len(facts.shapes.get(node.input[number], ())) == 1]
+    w, sliced = NodeWriter(node, facts), copy(node)
+    n = Numbers(w)
+    for number in numbers if known else ():
+        if node.input[number] not in facts.shapes and facts.rank(node.input[number]) == 1:
+            vector = demanded(n, Tie(number, 0, known[0], 0))
+            sliced.input[number] = w.reshape(vector, facts.shapes[node.input[known[0]]])
+    return [*w.nodes, sliced] if w.nodes else None
+
+
 def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if facts.version < 10 or not rank:
         return None
+    if (sliced := _as_long(node, facts)) is not None:
+        return sliced
     axes, steps = given(node, facts, 3), given(node, facts, 4)
     starts = facts.shapes.get(node.input[1])
     known = [facts.model.constants.get(name) for name in node.input[4:5] if name]

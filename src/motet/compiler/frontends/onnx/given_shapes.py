@@ -167,7 +167,7 @@ def _bounded(
     n = Numbers(w)
     name = node.input[number]
     if count is not None and name not in facts.shapes:
-        name = w.reshape(_demanded(n, Fixed(number, 0, count)), [count])
+        name = w.reshape(demanded(n, Fixed(number, 0, count)), [count])
     fits = n.less(n.of(least - 1), w.add("ReduceMin", w.cast(name, _I64), keepdims=0))
     made = w.add(node.op_type, *node.input[:number], n.require(name, fits, f"{what} is less than {least}"))
     w.nodes[-1].attribute.extend(node.attribute)
@@ -175,7 +175,7 @@ def _bounded(
     return w.done([made])
 
 
-def _demanded(n: Numbers, tie: Demand) -> str:
+def demanded(n: Numbers, tie: Demand) -> str:
     """The first input that `tie` is about, which the call must fulfil."""
     names = n.w.node.input
     sizes = [n.w.add("Gather", n.w.add("Shape", names[number]), n.of(axis)) for number, axis in tie.places]
@@ -191,7 +191,7 @@ def _clip(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         rank = facts.rank(node.input[number])
         if rank is None:
             return None
-        clipped.input[number] = w.reshape(w.reshape(_demanded(n, Counted(number, rank, 1)), [1]), [])
+        clipped.input[number] = w.reshape(w.reshape(demanded(n, Counted(number, rank, 1)), [1]), [])
     return [*w.nodes, clipped] if w.nodes else None
 
 
@@ -207,7 +207,7 @@ def _biased(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     tie = Tie(2, 0, 1, 1, times=attribute(node, "group", 1)) if transposed else Tie(2, 0, 1, 0)
     result = w.add(node.op_type, *node.input[:2])
     w.nodes[-1].attribute.extend(node.attribute)
-    return w.done([n.add(result, w.reshape(_demanded(n, tie), [1, -1, *[1] * (rank - 2)]))])
+    return w.done([n.add(result, w.reshape(demanded(n, tie), [1, -1, *[1] * (rank - 2)]))])
 
 
 def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
