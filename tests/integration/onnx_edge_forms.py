@@ -8,6 +8,8 @@ What is expected is worked out by numpy in float64, or in integers without end.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -297,6 +299,13 @@ def _empty() -> Iterator[Form]:
     yield Form("Softmax", [none], version=13, expected=lambda x: x)
     yield Form("Slice", [x, _i([3]), _i([9])], constants=(1, 2))
     yield Form("Einsum", [x, np.array(2, F32)], {"equation": "ij,->ji"}, version=12, expected=lambda x, s: x.T * s)
+    for equation, left, right in [
+        ("...ij,...jk->...ik", (2, 1, 3, 4), (1, 5, 4, 2)), ("bij,bjk->bik", (1, 3, 4), (2, 4, 5)),
+        ("ij,jk", (3, 1), (4, 5)), ("...,...->...", (1, 4), (3, 1)), ("b...,b...->b", (2, 1, 4), (2, 3, 4)),
+    ]:
+        operands = [np.arange(math.prod(shape)).reshape(shape).astype(F32) for shape in (left, right)]
+        yield Form("Einsum", operands, {"equation": equation}, version=12,
+                   expected=functools.partial(np.einsum, equation))
     yield Form("Einsum", [np.array(3, F64)], {"equation": "->"}, version=12, expected=lambda x: x)
     empty = [np.ones(0, F32), np.ones((0, 5), F32)]
     yield Form("Einsum", empty, {"equation": "a,ab->"}, version=12, expected=lambda x, y: np.float32(0))

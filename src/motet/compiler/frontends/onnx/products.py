@@ -3,7 +3,8 @@
 - MatMul of a batch and a vector: the vector becomes a matrix of one column or row.
 - Gemm of two matrices: the wheel ignores alpha.
 - Einsum without a result in its equation: the result is added. Einsum of scalars: a multiplication. Einsum of bytes, of
-  which the wheel dies: by 32-bit integers, whose low bytes are the result.
+  which the wheel dies: by 32-bit integers, whose low bytes are the result. Einsum of axes of 1 that broadcast: without
+  them.
 - ConvTranspose with unequal padding: cropped from a result without padding. With filters that may be infinite or NaN:
   the wheel multiplies them by zeros inserted between and around the pixels, which gives NaN where the definition has no
   product.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from string import ascii_letters
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,10 +55,11 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     narrow = kind in (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
     values = [w.cast(value, onnx.TensorProto.INT32) if narrow else value for value in node.input]
     given = list(zip(terms.split(","), values, strict=True))
-    scalars = [value for term, value in given if not term]
-    if arrow and not scalars and not narrow:
+    met, result = _met(w, given, result)
+    scalars = [value for term, value in met if not term]
+    if arrow and not scalars and not narrow and met == given:
         return None
-    kept = [(term, value) for term, value in given if term]
+    kept = [(term, value) for term, value in met if term]
     if kept:
         full = f"{','.join(term for term, _ in kept)}->{result}"
         scalars.append(w.add("Einsum", *(value for _, value in kept), equation=full))
@@ -64,6 +67,28 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     for value in scalars[1:]:
         product = w.add("Mul", product, value)
     return w.done([w.cast(product, kind) if narrow and kind else product])
+
+
+def _met(w: NodeWriter, given: list[tuple[str, str]], result: str) -> tuple[list[tuple[str, str]], str]:
+    """The terms with their operands, and the term of the result, without the axes of 1 that broadcast to those of
+    other operands; as they are if there are none."""
+    extents = [w.facts.extents(name) or [] for name in w.node.input]
+    dots = max(len(known) - len(term.replace("...", "")) for (term, _), known in zip(given, extents, strict=True))
+    axes = "".join(letter for letter in ascii_letters if not any(letter in term for term, _ in given))[: max(dots, 0)]
+    terms = [term.replace("...", axes) for term, _ in given]
+    if any(len(term) != len(known) for term, known in zip(terms, extents, strict=True)):
+        return given, result  # an operand of unknown rank
+    spread = {
+        letter for term, known in zip(terms, extents, strict=True)
+        for letter, extent in zip(term, known, strict=True) if extent != 1
+    }
+    found: list[tuple[str, str]] = []
+    for term, known, (_, value) in zip(terms, extents, given, strict=True):
+        ones = [axis for axis, extent in enumerate(known) if extent == 1 and term[axis] in spread]
+        left = "".join(letter for axis, letter in enumerate(term) if axis not in ones)
+        found.append((left, w.over("Squeeze", value, ones) if ones else value))
+    changed = any(value != before for (_, value), (_, before) in zip(found, given, strict=True))
+    return (found, result.replace("...", axes)) if changed else (given, result)
 
 
 def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
