@@ -100,6 +100,26 @@ CASES = {
         [[(4, 4), (3, 2)], [(7, 9), (3, 2)]],
         [([(3, 4), (3, 2)], "insert_slice.*: 4 and 3"), ([(4, 3), (3, 2)], ": 4 and 3")],
     ),
+    "row": Case(
+        [VECTOR, MATRIX, VECTOR], MATRIX, """
+  %n = tensor.dim %c, %c0 : tensor<?xf32>
+  %r = tensor.insert_slice %a into %b[1, 2] [1, %n] [1, 1] : tensor<?xf32> into tensor<?x?xf32>
+""", lambda a, b, c: np.concatenate([b[:1], [[*b[1, :2], *a, *b[1, 2 + len(a) :]]], b[2:]]),
+        [[(3,), (2, 5), (3,)], [(0,), (3, 4), (0,)], [(17,), (2, 33), (17,)]],
+        [([(2,), (2, 5), (3,)], "insert_slice: axis 0 of what is inserted .*: 2 and 3"),
+         ([(9999,), (2, 5), (3,)], ": 9999 and 3"), ([(4,), (2, 5), (4,)], ": 6 and 5")],
+    ),
+    "rows": Case(  # each one the same, if there are any
+        [VECTOR, MATRIX], MATRIX, """
+  %m = tensor.dim %b, %c0 : tensor<?x?xf32>
+  %n = tensor.dim %b, %c1 : tensor<?x?xf32>
+  %r = scf.for %i = %c0 to %m step %c1 iter_args(%s = %b) -> tensor<?x?xf32> {
+    %p = tensor.insert_slice %a into %s[%i, 0] [1, %n] [1, 1] : tensor<?xf32> into tensor<?x?xf32>
+    scf.yield %p : tensor<?x?xf32>
+  }
+""", lambda a, b: np.tile(a, (len(b), 1)) if len(b) else b, [[(5,), (3, 5)], [(4,), (0, 5)], [(0,), (2, 0)]],
+        [([(9999,), (3, 5)], "insert_slice.*: 9999 and 5"), ([(4,), (3, 5)], ": 4 and 5")],
+    ),
     "split": Case(
         [VECTOR], "tensor<?x4xf32>", """
   %c4 = arith.constant 4 : index
@@ -217,3 +237,41 @@ def test_wrong_extents_are_refused_with_the_operation_and_both_numbers(session: 
         with pytest.raises(CallError) as refused:
             session[name](*values(shapes))
         assert re.search(rf"^{name}: .*{said}\b", str(refused.value)), refused.value
+
+
+INSERTED = {
+    "as data says": """
+  %r = tensor.insert_slice %a into %b[1, 0] [1, %n] [1, 1] : tensor<?xf32> into tensor<2x6xf32>
+""",
+    "as a loop says": """
+  %m = arith.addi %n, %c1 : index
+  %r = scf.for %i = %n to %m step %c1 iter_args(%s = %b) -> tensor<2x6xf32> {
+    %p = tensor.insert_slice %a into %s[1, 0] [1, %i] [1, 1] : tensor<?xf32> into tensor<2x6xf32>
+    scf.yield %p : tensor<2x6xf32>
+  }
+""",
+    "by threads": """
+  %r = scf.forall (%i) in (1) shared_outs(%s = %b) -> tensor<2x6xf32> {
+    %m = arith.addi %i, %c1 : index
+    scf.forall.in_parallel {
+      tensor.parallel_insert_slice %a into %s[%m, 0] [1, %n] [1, 1] : tensor<?xf32> into tensor<2x6xf32>
+    }
+  }
+""",
+}
+
+
+@pytest.mark.parametrize("body", INSERTED.values(), ids=INSERTED)
+def test_what_is_inserted_is_as_long_as_its_place(body: str) -> None:
+    arguments, result = "%a: tensor<?xf32>, %b: tensor<2x6xf32>, %c: tensor<1xi64>", "tensor<2x6xf32>"
+    count = "  %e = tensor.extract %c[%c0] : tensor<1xi64>\n  %n = arith.index_cast %e : i64 to index\n"
+    text = f"func.func @main({arguments}) -> {result} {{{SIZES}{count}{body}  return %r : {result}\n}}"
+    with motet.load(motet.compile(text)) as session:
+        for length in (3, 0, 6):
+            row, whole = values([(length,), (2, 6)])
+            wanted = whole.copy()
+            wanted[1, :length] = row
+            np.testing.assert_array_equal(session(row, whole, np.array([length])), wanted)
+        for length, place in ((2, 3), (4, 3), (99999, 3), (7, 7), (3, -1)):
+            with pytest.raises(CallError, match=r"insert_slice: (axis 0 of what is inserted is not as long|slice)"):
+                session(*values([(length,), (2, 6)]), np.array([place]))

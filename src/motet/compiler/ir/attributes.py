@@ -69,6 +69,18 @@ def static_or_none(operation: ir.Operation, name: str) -> list[int | None]:
     unknown = ir.ShapedType.get_dynamic_size()
     return [None if value == unknown else value for value in ir.DenseI64ArrayAttr(operation.attributes[name])]
 
+def kept_axes(sizes: Sequence[int | None], kind: ir.RankedTensorType) -> list[int]:
+    """The axes of a slice that the type of its elements has: it may leave out axes whose size is stated as 1."""
+    kept: list[int] = []
+    dropped = len(sizes) - kind.rank
+    for axis, size in enumerate(sizes):
+        at = len(kept)
+        if dropped and size == 1 and (at == kind.rank or kind.is_dynamic_dim(at) or kind.shape[at] != 1):
+            dropped -= 1
+        else:
+            kept.append(axis)
+    return kept
+
 
 def maps_of(generic: ir.Operation) -> list[ir.AffineMap]:
     """The indexing maps of a linalg.generic, in the order of its operands."""

@@ -16,7 +16,7 @@ from msgspec import structs
 from motet.artifact.expressions import apply, at_most, product
 from motet.artifact.schema import Constraint, Expr
 from motet.compiler.ir._mlir import indexing_maps, ir
-from motet.compiler.ir.attributes import reassociation, static_or_none
+from motet.compiler.ir.attributes import kept_axes, reassociation, static_or_none
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.ir.translate import source_location
@@ -267,13 +267,13 @@ class _Requirements:
                 offset.least, apply("+", offset.most, span.most), offset.exact and span.exact and stride.exact and apart
             )
             found += self._within(reach, extent, axis, what)
-        kept = [size.most for size in sizes if size is not None and size.least == size.most]
-        shape = self.shapes.tensors.get(small)
-        if shape is not None and len(kept) == len(sizes) == len(shape):
-            found += [
-                Constraint(extent, size, text=f"axis {axis} of what is inserted must be as long as its place")
-                for axis, (extent, size) in enumerate(zip(shape, kept, strict=True))
-            ]
+        kept = kept_axes(static_or_none(operation, "static_sizes"), ir.RankedTensorType(small.type))
+        for axis, (extent, place) in enumerate(zip(self.shapes.tensors.get(small, ()), kept, strict=False)):
+            if (size := sizes[place]) is not None and size.least == size.most:
+                found.append(Constraint(
+                    apply("*", extent, self.live), apply("*", size.most, self.live),
+                    text=f"axis {axis} of what is inserted must be as long as its place",
+                ))
         return found
 
     def _slice(self, operation: ir.Operation) -> list[list[Range | None]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from motet.artifact.expressions import apply, may_be_negative, product
 from motet.artifact.schema import Expr, Symbol
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import constant_number, reassociation
+from motet.compiler.ir.attributes import constant_number, kept_axes, reassociation, static_or_none
 from motet.compiler.ir.program import DIMS
 from motet.compiler.ir.source_names import source_name
 from motet.compiler.scheduling.carried import written_into
@@ -277,18 +277,9 @@ class Shapes:
         segments = list(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"]))
         first = segments[0] + segments[1]  # after the source and the offsets
         given = iter(list(operation.operands)[first : first + segments[2]])
-        sizes = [
-            self.numbers.get(next(given)) if size == _DYNAMIC else size
-            for size in ir.DenseI64ArrayAttr(operation.attributes["static_sizes"])
-        ]
-        dropped = len(sizes) - kind.rank  # the number of dropped unit extents
-        shape: list[Expr] = []
-        for size in sizes:
-            axis = len(shape)
-            if dropped and size == 1 and (axis == kind.rank or kind.is_dynamic_dim(axis) or kind.shape[axis] != 1):
-                dropped -= 1
-            elif size is not None:
-                shape.append(size)
+        stated = static_or_none(operation, "static_sizes")
+        sizes = [self.numbers.get(next(given)) if size is None else size for size in stated]
+        shape = [extent for axis in kept_axes(stated, kind) if (extent := sizes[axis]) is not None]
         if len(shape) == kind.rank:
             self.tensors[result] = self._declared(result, tuple(shape))
 

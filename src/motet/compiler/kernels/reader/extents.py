@@ -114,8 +114,23 @@ class ExtentReader(Reader):
         dynamic = [size for size in source.shape if isinstance(size, str)] if isinstance(source, View) else []
         if sizes.count(None) != len(dynamic):
             return super()._inserted_sizes(operation, source)
+        if any(map(_depends_on_data, list(operation.operands)[2:])):
+            raise Unreadable("an insertion of a size that depends on data")
         given = iter(dynamic)
         return [next(given) if size is None else size for size in sizes]
+
+
+def _depends_on_data(value: ir.Value) -> bool:
+    """Whether an index is computed from more than extents and constants, so that the call cannot check it."""
+    todo, seen = [value], set[ir.Value]()
+    while todo:
+        if (value := todo.pop()) in seen:
+            continue
+        seen.add(value)
+        if isinstance(value.owner, ir.Block) or value.owner.name == "tensor.extract":
+            return True
+        todo += value.owner.operands if value.owner.name != "tensor.dim" else ()
+    return False
 
 
 def _renamed(kernel: Kernel, names: Mapping[str, str]) -> Kernel:

@@ -15,17 +15,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import arith, ir
-from motet.compiler.ir.attributes import static_or_none
+from motet.compiler.ir.attributes import kept_axes, static_or_none
 from motet.compiler.ir.find import all_operations
 from motet.compiler.ir.intervals import Intervals
 from motet.compiler.ir.sizes import static_extent
 from motet.compiler.ir.source_names import source_name
+from motet.compiler.scheduling.carried import written_into
 
 # What upstream's lowering asserts about the indices of a gather; the accesses at these indices have their own checks.
 _OF_INDICES = ("index must be smaller than dim size", "index must be larger or equal to 0")
 
 _INDEXED = {"tensor.extract": 0, "memref.load": 0, "tensor.insert": 1, "memref.store": 1}  # the operand that is indexed
-_SLICED = {"tensor.extract_slice": 0, "memref.subview": 0, "tensor.insert_slice": 1}
+_INSERTED = ("tensor.insert_slice", "tensor.parallel_insert_slice")
+_SLICED = {"tensor.extract_slice": 0, "memref.subview": 0, **dict.fromkeys(_INSERTED, 1)}
 
 
 def add_checks(function: ir.Operation, unchecked: bool) -> list[str]:
@@ -38,6 +40,8 @@ def add_checks(function: ir.Operation, unchecked: bool) -> list[str]:
             checks.check_element(operation)
         elif not unchecked and operation.name in _SLICED:
             checks.check_slice(operation)
+            if operation.name in _INSERTED:
+                checks.check_insertion(operation)
         elif not unchecked and operation.name == "tensor.pad":
             checks.check_padding(operation)
     return checks.texts
@@ -75,21 +79,26 @@ class _Checks:
 
     def check_slice(self, operation: ir.Operation) -> None:
         """Check that the first and last elements of every axis are in bounds, and the size is at most the extent."""
-        number = _SLICED[operation.name]
-        tensor, *dynamic = list(operation.operands)[number:]
-        given = iter(dynamic)
-        offsets, sizes, strides = (
-            [next(given) if value is None else value for value in static_or_none(operation, name)]
-            for name in ("static_offsets", "static_sizes", "static_strides")
-        )
+        tensor = operation.operands[_SLICED[operation.name]]
+        offsets, sizes, strides = _slice(operation)
         where = f"{source_name(operation)}: slice"
-        with ir.InsertionPoint(operation), operation.location:
+        with _before(operation), operation.location:
             for axis, (offset, size, stride) in enumerate(zip(offsets, sizes, strides, strict=True)):
                 extent = static_extent(ir.ShapedType(tensor.type), axis)
                 numbers = (extent, offset, size, stride)
                 is_whole = offset == 0 and stride == 1 and _is_extent(size, tensor, axis)
                 if not is_whole and not all(isinstance(number, int) for number in numbers):
                     self._check_range(tensor, axis, (offset, size, stride), where)
+
+    def check_insertion(self, operation: ir.Operation) -> None:
+        """Check that what is inserted is as long as its place, which the kernel may compute."""
+        source, kind = operation.operands[0], ir.RankedTensorType(operation.operands[0].type)
+        with _before(operation), operation.location:
+            for axis, place in enumerate(kept_axes(static_or_none(operation, "static_sizes"), kind)):
+                size = _slice(operation)[1][place]
+                if isinstance(size, ir.Value) and not _has_extent(source, axis, size):
+                    text = f"axis {axis} of what is inserted is not as long as its place"
+                    self._assert("eq", size, _extent(source, axis), f"{source_name(operation)}: {text}")
 
     def _check_range(
         self, tensor: ir.Value, axis: int, range_: Sequence[ir.Value | int], where: str
@@ -136,6 +145,40 @@ class _Checks:
     def _assert(self, predicate: str, a: ir.Value, b: ir.Value, where: str) -> None:
         holds = arith.CmpIOp(getattr(arith.CmpIPredicate, predicate), a, b).result
         ir.Operation.create("cf.assert", operands=[holds], attributes={"msg": self._number(where)})
+
+
+def _before(operation: ir.Operation) -> ir.InsertionPoint:
+    parent = operation.parent
+    of_thread = parent is not None and parent.name == "scf.forall.in_parallel"  # which only has insertions
+    return ir.InsertionPoint(parent if parent is not None and of_thread else operation)
+
+
+def _slice(operation: ir.Operation) -> list[list[ir.Value | int]]:
+    """The offsets, sizes and strides of a slice."""
+    given = iter(list(operation.operands)[_SLICED[operation.name] + 1 :])
+    return [
+        [next(given) if value is None else value for value in static_or_none(operation, name)]
+        for name in ("static_offsets", "static_sizes", "static_strides")
+    ]
+
+
+def _has_extent(tensor: ir.Value, axis: int, size: ir.Value) -> bool:
+    """Whether `size` is the extent that a tensor was made with, or both are extents of arguments, which are compared
+    before the call."""
+    origin = written_into(tensor)
+    if _is_extent(size, tensor, axis) or _is_extent(size, origin, axis):
+        return True
+    if isinstance(origin.owner, ir.Block):
+        measured = not isinstance(size.owner, ir.Block) and size.owner.name == "tensor.dim" and size.owner.operands[0]
+        return _is_argument(origin) and bool(measured) and _is_argument(measured)
+    made, kind = origin.owner.operation, ir.RankedTensorType(origin.type)
+    if made.name == "tensor.extract_slice":
+        return _slice(made)[1][kept_axes(static_or_none(made, "static_sizes"), kind)[axis]] == size
+    return made.name == "tensor.empty" and made.operands[sum(map(kind.is_dynamic_dim, range(axis)))] == size
+
+
+def _is_argument(value: ir.Value) -> bool:
+    return isinstance(value.owner, ir.Block) and value.owner.owner.name == "func.func"
 
 
 def _extent(tensor: ir.Value, axis: int) -> ir.Value:
