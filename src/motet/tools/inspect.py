@@ -33,7 +33,6 @@ Examples:
 """
 
 GENERIC = "generic"
-_PARTS_SHOWN = 3
 JSON_VERSION = 1  # of `describe`; raised when a field is renamed, removed, or changes its meaning
 
 # The seconds of the steps of every plan; None if all its devices are one device here.
@@ -256,7 +255,7 @@ def _parameter_bytes(artifact: Artifact) -> int:
 
 def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signature]) -> list[str]:
     from motet.artifact.kernels import KernelTable
-    from motet.tools.show import show_bytes, show_table
+    from motet.tools.show import show_bytes, show_computed, show_table
 
     code = show_bytes(sum(artifact.manifest.members[name].size for name in variant.objects))
     needs = ", ".join(variant.features) or "nothing beyond the base level"
@@ -269,7 +268,7 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
         table = KernelTable([variant])
         rows = [
             [kernel.name, kernel.kind, _amount(known.flops), _amount(known.bytes), kernel.source,
-             _computed(kernel.names)]
+             show_computed(kernel.names)]
             for kernel in variant.kernels if (known := table.find(kernel.name))
         ]
         lines += show_table(["kernel", "class", "flops", "bytes", "made of", "computes"], rows, indent="  ")
@@ -278,14 +277,6 @@ def _variant_lines(artifact: Artifact, variant: Variant, functions: list[Signatu
         if generic:
             lines.append(f"  took the generic path: {', '.join(generic)}")
     return lines
-
-
-def _computed(names: Sequence[str]) -> str:
-    """The names of what a kernel computes; of one for many parts of the program, those of the first parts."""
-    from motet.tools.show import show_names
-
-    shown = "; ".join(map(show_names, names[:_PARTS_SHOWN])) or "-"
-    return shown + (f"; and {len(names) - _PARTS_SHOWN} more" if len(names) > _PARTS_SHOWN else "")
 
 
 def _launch_lines(artifact: Artifact, variant: Variant) -> list[str]:

@@ -8,6 +8,8 @@ from motet.artifact.expressions import show
 from motet.artifact.kernels import module_of
 from motet.artifact.schema import Expr, Signature, TensorSpec
 
+_PARTS_SHOWN = 3
+
 
 def show_shape(extents: Sequence[Expr], dtype: str) -> str:
     """`64xn*128xf32`: extents, whose expressions have no spaces, and the dtype."""
@@ -72,3 +74,9 @@ def show_names(source: str, most: int | None = None) -> str:
     if most is not None and len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
     return " + ".join(names) or "-"
+
+
+def show_computed(names: Sequence[str]) -> str:
+    """The names of what a kernel computes; of one for many parts of the program, those of the first parts."""
+    shown = "; ".join(map(show_names, names[:_PARTS_SHOWN])) or "-"
+    return shown + (f"; and {len(names) - _PARTS_SHOWN} more" if len(names) > _PARTS_SHOWN else "")

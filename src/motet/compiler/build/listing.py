@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.compiler.build.partitioning import partition_for
-from motet.compiler.build.variant import generate_all
+from motet.compiler.build.variant import generate_all, names_of_kernels
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
@@ -27,7 +27,8 @@ from motet.compiler.tuning.given import target_name
 class ListedKernel:
     """A kernel of a program: `kernel` with its layouts, and the `schedule` that the compiler chooses for `target`, the
     name in files of schedules. Both are None for a kernel without a schedule, with the reason. `forms` are the choices
-    for each launch on a GPU, `choices` the same with the tiles of their loops."""
+    for each launch on a GPU, `choices` the same with the tiles of their loops. `names` are those in the source of what
+    each call of the kernel computes."""
 
     name: str
     target: str
@@ -41,24 +42,28 @@ class ListedKernel:
     forms: tuple[tuple[LaunchForm, ...], ...] = ()
     choices: tuple[tuple[LaunchChoice, ...], ...] = ()
     reason: str = ""
+    names: tuple[str, ...] = ()
 
 
 def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
     """The kernels of `program`, as the front end built it, in the order of their functions."""
     normalise(program)
     own, kernels = partition_for(program, [target]).of(target)
-    laid_out, codes = generate_all(public_functions(own.module), kernels, backend_of(target))
+    functions = public_functions(own.module)
+    names = names_of_kernels(functions)
+    laid_out, codes = generate_all(functions, kernels, backend_of(target))
     found: list[ListedKernel] = []
     for name, function in kernels.functions.items():
         about = kernels.reasons.get(name, "") or ir.StringAttr(function.attributes[KIND]).value
-        code = codes.get(name)
+        code, said = codes.get(name), tuple(names.get(name, ()))
         if code is None or code.schedule is None:
-            found.append(ListedKernel(name, target_name(target), about, reason=_reason(name, kernels.reasons, code)))
+            reason = _reason(name, kernels.reasons, code)
+            found.append(ListedKernel(name, target_name(target), about, reason=reason, names=said))
             continue
         kernel = laid_out[name]
         found.append(ListedKernel(
             name, _own_name(kernel, target), about, code.key, kernel, code.schedule, code.kind, code.flops, code.bytes,
-            _forms(code, target), _choices(code, target),
+            _forms(code, target), _choices(code, target), names=said,
         ))
     return found
 

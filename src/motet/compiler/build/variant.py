@@ -231,13 +231,19 @@ def _generic(name: str, kernels: Kernels, backend: Backend, known: dict[str, Com
     return known[text]
 
 
-def _kernel_infos(
-    kernels: Kernels, compiled: Mapping[str, Compiled], functions: Sequence[ir.Operation]
-) -> list[KernelInfo]:
+def names_of_kernels(functions: Sequence[ir.Operation]) -> dict[str, list[str]]:
+    """The names in the source of what each kernel that `functions` call computes, those of each call once."""
     names: dict[str, dict[str, None]] = {}
     for entry in (e.operation for f in functions for e in f.regions[0].blocks[0].operations if _is_call(e)):
         if said := names_of_call(entry):
             names.setdefault(callee(entry), {})[said] = None
+    return {name: [*said] for name, said in names.items()}
+
+
+def _kernel_infos(
+    kernels: Kernels, compiled: Mapping[str, Compiled], functions: Sequence[ir.Operation]
+) -> list[KernelInfo]:
+    names = names_of_kernels(functions)
     infos: list[KernelInfo] = []
     for name, entry in compiled.items():
         function = kernels.functions[name]
@@ -245,6 +251,6 @@ def _kernel_infos(
         work = generic_work(function) if entry.code.kind == "generic" else GenericWork(0, "")
         infos.append(KernelInfo(
             name=name, kind=entry.code.kind, flops=entry.code.flops, bytes=entry.code.bytes, source=source,
-            steps=work.steps, place=work.place, names=[*names.get(name, {})],
+            steps=work.steps, place=work.place, names=names.get(name, []),
         ))
     return infos

@@ -67,8 +67,11 @@ def kernel_lines(listed: ListedKernel) -> list[str]:
     from motet.compiler.kernels.schedule import LaunchesSchedule, encode_schedule
     from motet.compiler.schedule_text.launches import choice_text, launches_text
     from motet.lab.language import format_schedule
+    from motet.tools.show import show_computed
 
     lines = [f"kernel {listed.name}: {listed.about}"]
+    if listed.names:
+        lines.append(f"  computes  {show_computed(listed.names)}")
     if listed.kernel is None or listed.schedule is None:
         return [*lines, f"  no schedule: {listed.reason}"]
     lines += [f"  key       {listed.key}", f"  work      {listed.flops:,} operations, {listed.bytes:,} bytes"]
