@@ -4,7 +4,7 @@ measures them one after the other, and every evaluation becomes a record.
     strategy.ask → compile (parallel) → measure (alone on the device) → check the results → record, strategy.tell
 
 All results are compared with those of the compiler's choice, which are compared with the oracle's at the beginning; the
-best schedule is verified once more at the end, on other inputs.
+best schedule is verified once more at the end, on other inputs, and compared with the choice by alternating samples.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
 from motet.errors import CallError, MotetError, OptionError, WrongResults
@@ -31,10 +31,12 @@ from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
 from motet.lab.subject import KernelSubject, compile_with, device_info
 from motet.lab.workers import Workers
+from motet.measuring.ratios import Ratio, ratio_of
 from motet.records.machine import fingerprint
 from motet.records.record import Record, canonical
 
 _PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
+_ROUNDS = 9  # samples of the compiler's choice and of the best schedule, in turn
 _REPEATED = 50  # proposals of known schedules in a row after which a search ends
 
 
@@ -63,6 +65,7 @@ class SearchState:
     records: list[Record] = field(default_factory=list[Record])
     best: Record | None = None
     chosen: Record | None = None  # of the compiler's choice
+    gain: Ratio | None = None  # its time relative to the best schedule's, if the search is over and they differ
     begin: float = field(default_factory=time.perf_counter)
 
     def add(self, record: Record) -> None:
@@ -109,6 +112,8 @@ class Search:
                         self.strategy.tell(point, record.seconds)
                     self.progress(found)
             self._confirm(measurer, found)
+            if found.best is not None and found.chosen is not None and found.best.origin != "compiler":
+                found.gain = self._gain(measurer, decode_schedule(found.best.schedule))
         return found
 
     def _begin(self, measurer: Measurer, state: SearchState) -> None:
@@ -206,6 +211,22 @@ class Search:
                 return
             else:
                 return
+
+    def _gain(self, measurer: Measurer, best: KernelSchedule) -> Ratio | None:
+        """The time of the compiler's choice relative to that of `best`, by alternating samples: those of the search
+        are from other times, and the best of many figures is one that noise made small. None if one fails now."""
+        plan = replace(self._plan, repeat=1)
+        pairs: list[tuple[float, float]] = []
+        try:
+            artifacts = [compile_with(self.subject, schedule) for schedule in (self.subject.chosen, best)]
+            for _ in range(_ROUNDS):
+                chosen, other = (
+                    measurer.measure(bytes(artifact.data), what(self.subject, artifact), plan) for artifact in artifacts
+                )
+                pairs.append((seconds_of(chosen.seconds), seconds_of(other.seconds)))
+        except MotetError:
+            return None
+        return ratio_of(pairs)
 
 
 def _seconds_or_infinite(record: Record | None) -> float:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from motet.errors import CallError, MotetError, OptionError, WrongResults
 from motet.lab import measuring
 from motet.lab.counters import energy
 from motet.lab.language import schedule
-from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer
+from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples
 from motet.lab.search import Budget, Search, SearchState
 from motet.lab.space import Point, ScheduleSpace, SpaceParameter
 from motet.lab.strategies.random_search import RandomSearch
@@ -20,6 +21,7 @@ from motet.lab.subject import KernelSubject, open_program, subject_of
 from motet.lab.workers import LocalWorkers
 from motet.records.database import Database
 from motet.records.record import Record, canonical
+from motet.tools.lab.explore import state_lines
 
 Problem = type[Exception] | None
 
@@ -69,6 +71,30 @@ def test_the_best_is_one_whose_verification_succeeds(
     wanted = canonical(nest(subject, left))
     assert state.best is not None and canonical(state.best.schedule) == wanted
     assert [canonical(each.schedule) for each in best] == [wanted]
+
+
+def test_the_best_is_compared_with_the_compilers_choice_by_alternating_samples(
+    subject: KernelSubject, monkeypatch: pytest.MonkeyPatch
+):
+    taken, order = {b"compiler": 3.0, b"best": 2.0}, list[bytes]()
+
+    class Device:
+        def measure(self, data: bytes, what: object, plan: MeasurePlan) -> Samples:
+            order.append(data)
+            return Samples([taken[data] * (1 + len(order) / 100)], 1, 1)
+
+    best = decode_schedule(nest(subject, 2))
+    monkeypatch.setattr("motet.lab.search.what", lambda *_: None)
+    monkeypatch.setattr("motet.lab.search.compile_with", lambda _, given: SimpleNamespace(
+        data=b"best" if given is best else b"compiler"))
+    search = Search(subject, None, RandomSearch, Budget(4), LocalWorkers(1))  # type: ignore[arg-type]
+    search._plan = MeasurePlan()
+    gain = search._gain(Device(), best)  # type: ignore[arg-type]
+    assert order == [b"compiler", b"best"] * (len(order) // 2)
+    assert gain is not None and gain.low is not None and gain.high is not None
+    assert 1.4 < gain.low <= gain.median <= gain.high < 1.5 and not gain.is_noise
+    state = SearchState([], record(subject, 2, 2.0), record(subject, 4, 3.0, "compiler"), gain=gain)
+    assert state_lines(subject, state, 0, None)[2].endswith(f"times as fast{gain.span}, proposed by random")
 
 
 def _add(database: Database, record: Record) -> None:

@@ -8,9 +8,9 @@ import pytest
 from motet.errors import CallError
 from motet.measuring.disturbance import Watch
 from motet.measuring.latency import Latency, Sample, latency_of
+from motet.measuring.ratios import interval
 from motet.runtime.device import Event
 from motet.runtime.trace import CallEvents, Traced
-from motet.tools.benching.versus import interval
 
 
 def test_percentiles_are_those_of_single_calls_of_all_samples() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from motet.errors import CallError
 from motet.measuring.latency import Caller, Latency, Sample, latency_of
+from motet.measuring.ratios import Ratio, ratio_of
 
 if TYPE_CHECKING:
     from motet.artifact.schema import Signature
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from motet.tools.profile import KernelTime
 
 _DRAW = 0.01  # smaller differences are no difference, however certain they are
-_CERTAIN = 0.95
 
 
 @dataclass(frozen=True)
@@ -100,32 +98,12 @@ def measure_versus(
                   latency_of(own, caller.group), times)
         for (file, _, _), caller, own, times in zip(programs, callers, samples, kernels, strict=True)
     ]
-    ratios = sorted(a.median / b.median for a, b in zip(*samples, strict=True))
-    low, high = interval(ratios)
-    ratio = statistics.median(ratios)
-    return Versus(contenders, ratio, low, high, _faster(ratio, low, high), agree, largest)
+    ratio = ratio_of((a.median, b.median) for a, b in zip(*samples, strict=True))
+    return Versus(contenders, ratio.median, ratio.low, ratio.high, _faster(ratio), agree, largest)
 
 
-def interval(ascending: Sequence[float]) -> tuple[float, float] | tuple[None, None]:
-    """Two of the values between which the median of their distribution is with a probability of 95 %, whatever the
-    distribution; None for fewer than six values.
-
-    Source: Conover, "Practical nonparametric statistics", 1999, section 3.2 (confidence intervals for quantiles).
-    """
-    count = len(ascending)
-    outside, below = 0.0, -1  # the probability that the median is below one of the first values, or above the last
-    while below + 1 < count // 2:
-        outside += 2 * math.comb(count, below + 1) / 2**count
-        if outside > 1 - _CERTAIN:
-            break
-        below += 1
-    return (ascending[below], ascending[count - 1 - below]) if below >= 0 else (None, None)
-
-
-def _faster(ratio: float, low: float | None, high: float | None) -> int | None:
-    if low is None or high is None or low <= 1 <= high or abs(ratio - 1) < _DRAW:
-        return None
-    return 1 if ratio > 1 else 0
+def _faster(ratio: Ratio) -> int | None:
+    return None if ratio.is_noise or abs(ratio.median - 1) < _DRAW else int(ratio.median > 1)
 
 
 def _compare(first: object, second: object) -> tuple[bool | None, float | None]:
@@ -150,7 +128,7 @@ def versus_lines(result: Versus, profile: bool) -> list[str]:
         for letter, each in zip("AB", result.contenders, strict=True)
     ]
     lines = show_table(["", "program", "code", "p50", "p90", "p99", "min", "calls"], rows)
-    span = "" if result.low is None else f" (95 %: {result.low:.3f} to {result.high:.3f})"
+    span = Ratio(result.ratio, result.low, result.high).span
     if result.faster is None:
         why = "" if result.low is not None else "; fewer than six rounds (--repeat) say nothing of noise"
         lines.append(f"no difference beyond noise: A takes {result.ratio:.3f} × the time of B{span}{why}")

@@ -101,14 +101,17 @@ def _expect_peers(names: list[str], program: str, device: str) -> None:
 
 
 def _peer_lines(found: Evaluation, names: list[str], program: str) -> list[str]:
-    """The best sample of each library, and how many times as long it is."""
+    """The best sample of each library, and how many times as long its samples are."""
     from motet.lab.peers import measure_peers
+    from motet.measuring.ratios import ratio_of
     from motet.tools.show import show_seconds
 
     lines: list[str] = []
-    for each in measure_peers(program, names, found.threads):
-        best = min(each.samples, default=0.0)
-        told = f"min {show_seconds(best)}, {best / found.seconds:.2f} times as long" if each.samples else each.reason
+    for each in measure_peers(program, names, found.threads, len(found.samples)):
+        told = each.reason
+        if each.samples:
+            ratio = ratio_of(zip(each.samples, found.samples, strict=False))
+            told = f"min {show_seconds(min(each.samples))}, {ratio.median:.2f} times as long{ratio.span}"
         lines.append(f"  {each.name:<13} {told}")
     return lines
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from motet.lab.space import ScheduleSpace
     from motet.lab.subject import KernelSubject
     from motet.lab.workers import Workers
+    from motet.measuring.ratios import Ratio
     from motet.records.database import Database
     from motet.records.record import Record
 
@@ -254,6 +255,14 @@ def _clear() -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
+def _gain(gain: Ratio | None) -> str:
+    """How much faster the best schedule is than the compiler's choice."""
+    if gain is None:
+        return ""
+    noise = "; no difference beyond noise" if gain.is_noise else ""
+    return f", {gain.median:.2f} times as fast{gain.span}{noise}"
+
+
 def state_lines(subject: KernelSubject, state: SearchState, known: int, strategy: object) -> list[str]:
     """The result of a search as text."""
     from motet.compiler.kernels.schedule import decode_schedule
@@ -271,8 +280,7 @@ def state_lines(subject: KernelSubject, state: SearchState, known: int, strategy
         return lines
     lines += [
         f"  compiler's choice {show_seconds(chosen.seconds)}",
-        f"  best              {show_seconds(best.seconds)}, {chosen.seconds / best.seconds:.2f} times as fast, "
-        f"proposed by {best.origin}",
+        f"  best              {show_seconds(best.seconds)}{_gain(state.gain)}, proposed by {best.origin}",
         f"  schedule          {subject.text(decode_schedule(best.schedule))}",
     ]
     if isinstance(strategy, LearnedSearch) and strategy.model.error is not None:
