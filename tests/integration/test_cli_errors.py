@@ -182,3 +182,17 @@ def test_a_processor_below_every_level_has_no_native_code(
 ) -> None:
     monkeypatch.setenv("MOTET_MAX_CPU", highest)
     assert fails("compile", add.name, "--device", "host{cpu=native}").startswith(message)
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["run"], "missing argument 'FILE'; see motet run --help"),
+    (["rn", "a"], "no such command 'rn' (did you mean 'run'?); see motet --help"),
+    (["--verison"], "no such option: --verison (did you mean --version?); see motet --help"),
+    (["bench", "a", "--jsn"], "no such option: --jsn (did you mean --json?); see motet bench --help"),
+    (["compile", "a", "-o"], "option '-o' requires an argument; see motet compile --help"),
+    (["lab", "show"], "missing argument 'PROGRAM'; see motet lab show --help"),
+    (["lab", "shw", "a?"], "no such command 'shw' (did you mean 'show'?); see motet lab --help"),
+])
+def test_a_command_line_that_cannot_be_read_is_one_line(motet: Run, words: list[str], said: str) -> None:
+    outcome = motet(*words)
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (2, "", f"error: {said}\n")

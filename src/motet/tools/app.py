@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -44,12 +45,23 @@ motet COMMAND --help explains a command.
 """
 
 
+_UsageError: Any = typer.BadParameter.__base__  # click's, which newer versions of typer contain
+
+
 class Commands(TyperGroup):
     """The group of commands; prints an error as one line and sets the exit status."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except _UsageError as error:
+            _refuse(error, info_name or "motet")
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            _refuse(error, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip())
         except MotetError as error:
             _say(f"error: {error}")
             raise typer.Exit(1) from None
@@ -65,6 +77,21 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:  # typer would report it differently
             _say("interrupted")
             raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def _refuse(error: Any, command: str) -> NoReturn:
+    """Prints what is wrong with a command line, with the options that are spelt alike; `command` is the one that is
+    read, if the error does not know."""
+    if error.ctx is not None:
+        command = error.ctx.command_path
+        if error.message == error.ctx.get_help():  # nothing was given
+            raise error
+    near = getattr(error, "possibilities", None)
+    said = (error.message if near else error.format_message()).rstrip(".")
+    said = f"{said}. Did you mean {' or '.join(sorted(near))}?" if near else said
+    said = re.sub(r"\. Did you mean (.+)\?$", r" (did you mean \1?)", said)
+    _say(f"error: {said[:1].lower()}{said[1:]}; see {command} --help")
+    raise typer.Exit(2) from None
 
 
 def _say(line: str) -> None:
