@@ -72,9 +72,9 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'not slow' --tim
 test: $(STAMP)
 	$(if $(LEVELS),set -e; for level in $(LEVELS); do echo "$$level:"; MOTET_MAX_CPU=$$level $(PYTEST); done,$(PYTEST))
 
-# The tests that the changes of this branch can reach, the nearest first, in about three minutes.
+# The tests that the changes since this branch left BASE (main) can reach, the nearest first, in about three minutes.
 test-changed: $(STAMP)
-	$(BIN)/python -m checks.changed
+	$(BIN)/python -m checks.changed $(if $(BASE),--base $(BASE))
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -1,6 +1,6 @@
 """Runs the tests that a change can reach, the nearest first, in about three minutes.
 
-    python -m checks.changed [--base main] [--seconds 160] [--list]
+    python -m checks.changed [--base BRANCH] [--seconds 160] [--list]
 
 A test is the nearer, the fewer imports lead from it to a changed module. How long a file of tests takes is known from
 earlier runs (`checks/costs.py`).
@@ -22,6 +22,7 @@ from checks.costs import TOP, read_durations
 from checks.structure import Module, read_modules
 from motet.compiler.passes.registry import PASSES
 
+_BASES = ("main", "origin/main")
 _UNKNOWN = 5.0  # seconds of a file that has not been run
 _TEXT = re.compile(r'"(motet(?:\.\w+)+)[":]')
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?import\s+(\([^)]*\)|[^\n#]+)", re.MULTILINE)
@@ -30,13 +31,23 @@ _LEAST = 2.0  # seconds to start a worker's part of a file, whatever its tests t
 
 
 def changed_files(base: str) -> list[str]:
-    """The files that differ from where this branch left `base`, with those that git does not know yet."""
-    origin = _git("merge-base", "HEAD", base)[0]
+    """The files that differ from where this branch left `base`, by default the first of `_BASES` that this clone has,
+    with those that git does not know yet."""
+    names = [base] if base else _BASES
+    known = next((name for name in names if not _run_git("rev-parse", "--verify", f"{name}^{{commit}}").returncode), "")
+    if not known:
+        raise SystemExit(f"error: this clone has no branch {' or '.join(names)}; give the branch that the change is "
+                         "compared with: make test-changed BASE=BRANCH, or --base BRANCH")
+    origin = _git("merge-base", "HEAD", known)[0]
     return sorted({*_git("diff", "--name-only", origin), *_git("ls-files", "--others", "--exclude-standard")})
 
 
+def _run_git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=False)
+
+
 def _git(*arguments: str) -> list[str]:
-    done = subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=False)
+    done = _run_git(*arguments)
     if done.returncode:
         raise SystemExit(f"error: git {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout.split("\n")[:-1]
@@ -113,7 +124,8 @@ def _words(file: str) -> set[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--base", default="main", help="the branch that the change is compared with (main)")
+    parser.add_argument("--base", default="", metavar="BRANCH",
+                        help=f"the branch that the change is compared with ({', or else '.join(_BASES)})")
     parser.add_argument("--seconds", type=float, default=160, help="how long the tests may take (160)")
     parser.add_argument("--list", action="store_true", help="only print the files")
     options = parser.parse_args()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
-from checks.changed import TOP, choose, distances, imports_in
+import pytest
+from checks.changed import TOP, changed_files, choose, distances, imports_in
 from checks.structure import Module, read_modules
 
 MODULES = [
@@ -44,3 +46,27 @@ def test_the_nearest_and_quickest_are_chosen_until_the_time_is_used() -> None:
     assert choose(near, seconds, 200) == ["changed", "quick", "slow", "unknown", "far"]
     assert choose(near, seconds, 100) == ["changed", "quick"]
     assert choose(near, seconds, 10) == ["changed"]  # what was changed runs in any case
+
+
+def test_a_change_is_compared_with_the_main_branch_that_the_clone_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr("checks.changed.TOP", tmp_path)
+    git("init", "-b", "work")
+    git("commit", "--allow-empty", "-m", "first")
+    (tmp_path / "new.py").write_text("")
+    with pytest.raises(SystemExit, match=r"no branch main or origin/main; .* make test-changed BASE=BRANCH"):
+        changed_files("")
+    with pytest.raises(SystemExit, match="no branch none; give"):
+        changed_files("none")
+    assert changed_files("work") == ["new.py"]
+    git("update-ref", "refs/remotes/origin/main", "work")
+    git("add", "new.py")
+    git("commit", "-m", "second")
+    assert changed_files("") == ["new.py"]
+    git("branch", "main")
+    assert changed_files("") == []
