@@ -23,7 +23,7 @@ ATTEMPTS = {
 @pytest.mark.parametrize("name", ATTEMPTS)
 def test_a_context_ends_with_its_program(name: str) -> None:
     node, version = ATTEMPTS[name]
-    shapes = {"x": [1, 3, 3], "w": [2, 3, 3], "y": None}
+    shapes = {"x": [2, 3, 3], "w": [4, 3, 3], "y": None}
     x, w, y = (helper.make_tensor_value_info(value, TensorProto.FLOAT, shape) for value, shape in shapes.items())
     graph = helper.make_graph([node], "g", [x, w], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9)
