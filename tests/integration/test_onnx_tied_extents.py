@@ -219,19 +219,38 @@ def test_zero_points_fit_rows_and_columns_that_a_call_decides() -> None:
             session(of(n, 5, dtype=np.uint8), of(5, m, dtype=np.uint8))
 
 
-def test_extents_of_a_value_that_only_a_known_result_needs_are_compared() -> None:
+# Nodes that give a computed extent to a product without elements, and this extent for 9 elements.
+COMPUTED: dict[str, tuple[Sequence[str], dict[str, Any], int]] = {
+    "Tile": (("Tile", "x", "twice"), {}, 18), "Pad": (("Pad", "x", "pads"), {}, 11),
+    "Slice": (("Slice", "x", "two", "large", "two", "two"), {}, 4), "Resize": (("Resize", "x", "", "scales"), {}, 13),
+    "AveragePool": (("AveragePool", "x"), {"kernel_shape": [3], "strides": [3], "dilations": [2], "pads": [0, 2]}, 3),
+    "MaxPool": (("MaxPool", "x"), {"kernel_shape": [2], "strides": [2], "ceil_mode": 1}, 5),
+    "Conv": (("Conv", "x", "filters"), {"strides": [2]}, 4),
+    "ConvTranspose": (("ConvTranspose", "x", "filters"), {}, 11),
+}  # fmt: skip
+COMPUTING = {
+    "twice": np.array([1, 1, 2]), "pads": np.array([0, 0, 2, 0, 0, 0]), "two": np.array([2]),
+    "large": np.array([1 << 40]), "scales": np.array([1, 1, 1.5], np.float32), "filters": of(5, 5, 3),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_extents_of_a_value_that_only_a_known_result_needs_are_compared(name: str) -> None:
+    (op, *inputs), attributes, right = COMPUTED[name]
     made = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Tile", ["x", "twice"], ["tiled"], "tile"),
-         onnx.helper.make_node("Gemm", ["tiled", "none"], ["y"], "node", transA=1, transB=1)], "g",
-        [made("x", onnx.TensorProto.FLOAT, ["n", 5])], [made("y", onnx.TensorProto.FLOAT, None)],
-        [onnx.numpy_helper.from_array(np.array([2, 1]), "twice"), onnx.numpy_helper.from_array(of(0, 18), "none")],
+        [onnx.helper.make_node(op, inputs, ["v"], "first", **attributes),
+         onnx.helper.make_node("MatMul", ["v", "none"], ["y"], "node")], "g",
+        [made("x", onnx.TensorProto.FLOAT, [2, 5, "n"]), made("none", onnx.TensorProto.FLOAT, ["k", 0])],
+        [made("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(COMPUTING[name], name) for name in sorted({*inputs} & {*COMPUTING})],
     )  # fmt: skip
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10)
     session = motet.load(motet.compile(model, devices={"": "host{cpu=x86-64-v3}"}))
-    assert session(of(9, 5)).shape == (5, 0)
-    with pytest.raises(CallError, match=r'Gemm "node": axis 1 of input 1 and axis 0 of input 0 must be equal: '):
-        session(of(10, 5))
+    assert session(of(2, 5, 9), of(right, 0)).shape == (2, 5, 0)
+    for wrong in (0, right - 1, right + 1):
+        with pytest.raises(CallError, match=r'MatMul "node": axis 0 of input 1 and axis 2 of input 0 must be equal'):
+            session(of(2, 5, 9), of(wrong, 0))
 
 
 def test_an_axis_is_cropped_or_padded_to_its_centre_whatever_it_is() -> None:

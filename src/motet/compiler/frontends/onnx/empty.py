@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     import onnx
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
-_SHAPED = (*OF_SAME_SHAPE, *BROADCASTS, "Concat", "CumSum", "Softmax", "Transpose")
+_SHAPED = (
+    *OF_SAME_SHAPE, *BROADCASTS, "AveragePool", "Concat", "Conv", "ConvTranspose", "CumSum", "LpPool", "MaxPool", "Pad",
+    "Resize", "Slice", "Softmax", "Transpose",
+)  # fmt: skip
 _REGROUPING = ("DepthToSpace", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
