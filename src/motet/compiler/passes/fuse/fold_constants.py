@@ -28,7 +28,9 @@ from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh
 from motet.compiler.verify.oracle import OracleCode, oracle_code
 
 _FOLDED = "folded"
-LARGEST_GROWTH = 4  # a result more than this many times larger than its operands is computed at run time
+# What is larger than the first number of elements, and than so many times the operands, is computed in each call.
+LARGEST_SMALL = 1 << 16
+LARGEST_GROWTH = 4
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ class _Evaluator:
         if not inputs or not all(kind.has_static_shape for kind in kinds):
             return None
         elements = sum(int(np.prod(kind.shape)) for kind in kinds)
-        if elements > LARGEST_GROWTH * sum(array.size for array in inputs) and elements > 4096:
+        if elements > max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)):
             return None
         if (found := evaluate(kernel, inputs)) is not None:
             return found
