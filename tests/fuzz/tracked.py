@@ -243,7 +243,8 @@ def biased(products: Tracked, bias: Tracked, a: Tracked, b: Tracked, scale: Arra
         return found
     reach = scale + np.abs(_finite(bias.value)) + bias.error
     more = (terms + 1) * ROUNDING[found.dtype] * reach
-    return replace(found, error=np.where(np.isfinite(found.value), found.error + more, 0.0))
+    error = np.where(np.isfinite(found.value), found.error + more, 0.0)
+    return replace(found, error=error, unknown=found.unknown | (reach > LARGEST[found.dtype] / 2))
 
 
 def magnitude(a: Tracked, b: Tracked, product: Callable[[Array, Array], Array]) -> Array:
