@@ -17,7 +17,7 @@ from motet.compiler.codegen.cpu.gemm.legality import check
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.packing import PackedOperands
 from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.contraction import Contraction
@@ -134,10 +134,10 @@ class ContractionEmitter(PackedOperands, Tiles):
             at[c.depth[0][1]] = k
         b_scratch = f.at(task.scratch, self.scratch_b, ir.IntType(8))
         a_base = f.address(c.a, at)
-        row0 = self.row(f, task.tiles[0])[0]
+        row0 = self.row(f, task.tiles[0])
         if plan.pack_a:
             a_scratch = f.at(task.scratch, self.scratch_a, ir.IntType(8))
-            rows = f.isub(self.row(f, task.tiles[1])[0], row0)
+            rows = f.isub(self.row(f, task.tiles[1]), row0)
             source = f.at(a_base, f.imul(self.stride(f, c.a), row0), MEMORY_TYPES[c.a.dtype])
             self.pack_a(f, source, a_scratch, rows, deep)
             a_base = a_scratch
@@ -168,14 +168,14 @@ class ContractionEmitter(PackedOperands, Tiles):
             following = self._next_panel(f, task, p, source or b, deep) if plan.ahead else b
             self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, following, acc), deep)
 
-        self.panels_of(f, task.panels, panel)
+        loop_over_panels(f, self.n, self.plan.width, task.panels, panel)
 
     def _rows(self, f: TileFrame, task: _Block, panel: _PanelOperands, deep: Index) -> None:
         """Emit the register tiles down a panel."""
         c, plan = self.c, self.plan
         a_element = self.element if plan.pack_a else MEMORY_TYPES[c.a.dtype]
 
-        def one(t: Index, rows: int, m: Index) -> None:
+        def one(t: Index, m: Index, rows: int) -> None:
             local = f.isub(m, panel.row)
             a_row = self.a_steps(f)[0]
             a = f.at(panel.a, f.imul(local if plan.pack_a else m, a_row), a_element)
@@ -197,7 +197,7 @@ class ContractionEmitter(PackedOperands, Tiles):
                 with others:
                     f.call(self.tile(rows, panel.tail, prefetches=False), [*operands, panel.b])
 
-        self.row_tiles(f, task.tiles, one)
+        loop_over_tiles(f, self.m, plan.rows, task.tiles, one)
 
     def _next_panel(self, f: TileFrame, task: _Block, p: Index, source: ir.Value, deep: Index) -> ir.Value:
         """The address of what the tiles of panel `p`, at `source`, prefetch: the next packed panel, or an equal part of

@@ -18,7 +18,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
-from motet.compiler.codegen.cpu.gemm.tasks import Range
+from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
 from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, ZERO, product_of
 
@@ -114,7 +114,7 @@ class PackedOperands(ContractionSpace):
 
             def some(k: Index, _: list[ir.Value]) -> None:
                 steps = f.imin(f.isub(end, k), rows)
-                self.panels_of(f, group, lambda p, tail: pack(p, tail, k, steps))
+                loop_over_panels(f, self.n, self.plan.width, group, lambda p, tail: pack(p, tail, k, steps))
 
             f.loop(begin, end, rows, some)
 

@@ -1,4 +1,5 @@
-"""The tasks of matrix products: blocks of register tiles and panels, at a group of outer iterations.
+"""The tasks of matrix products, blocks of register tiles and panels at a group of outer iterations, and the loops over
+the tiles and panels of a task.
 
 Tasks are numbered with rows fastest, then columns, then groups of outer iterations.
 """
@@ -73,3 +74,57 @@ class ProductTasks:
             coordinates[dim] = f.irem(outer, f.extent(size))
             outer = f.idiv(outer, f.extent(size))
         return coordinates
+
+
+def first_row(f: TileFrame, m: Extent, rows: int, tile: Index) -> Index:
+    """The first row of register tile `tile`: tiles are of nearly equal size if M is known, else of `rows` rows."""
+    if m.known is None:
+        return f.imul(tile, rows)
+    size, longer = divmod(m.known, -(-m.known // rows))
+    return f.iadd(f.imul(tile, size), f.imin(tile, longer))
+
+
+def loop_over_tiles(
+    f: TileFrame, m: Extent, rows: int, tiles: Range, one: Callable[[Index, Index, int], None]
+) -> None:
+    """Emit `one(tile, first row, rows)` for the register tiles [tiles): of nearly equal size if M is known; else whole
+    tiles, then tiles of the remaining powers of two."""
+    begin, end = tiles
+    if m.known is not None:
+        count = -(-m.known // rows)
+        size, longer = divmod(m.known, count)
+        for here, low, high in ((size + 1, 0, longer), (size, longer, count)):
+            if high > low:
+                f.loop(begin if low == 0 else f.imax(begin, low), f.imin(end, high), 1,
+                       lambda t, _, here=here: one(t, first_row(f, m, rows, t), here))
+        return
+    size = f.extent(m)
+    whole = f.idiv(size, rows)
+    f.loop(begin, f.imin(end, whole), 1, lambda t, _: one(t, f.imul(t, rows), rows))
+    if rows == 1:
+        return
+    with f.if_then(f.icmp_signed(">", f.index(end), f.index(whole))):
+        rest, row = f.irem(size, rows), f.imul(whole, rows)
+        part = 1 << ((rows - 1).bit_length() - 1)
+        while part:
+            with f.if_then(f.icmp_unsigned("!=", f.and_(f.index(rest), f.index(part)), f.index(0))):
+                one(whole, row, part)
+            row = f.iadd(row, f.and_(f.index(rest), f.index(part)))
+            part //= 2
+
+
+def loop_over_panels(
+    f: TileFrame, n: Extent, width: int, panels: Range, panel: Callable[[Index, bool], None]
+) -> None:
+    """Emit `panel(number, False)` for whole panels in a loop, then `panel(number, True)` for the incomplete one."""
+    whole = f.idiv(f.extent(n), width)
+    end = f.imin(panels[1], whole)
+    f.loop(panels[0], end, 1, lambda p, _: panel(p, False))
+    if n.known is not None and n.known % width == 0:
+        return
+    if isinstance(end, int) and isinstance(panels[1], int):
+        if panels[1] > end:
+            panel(end, True)
+        return
+    with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
+        panel(whole, True)

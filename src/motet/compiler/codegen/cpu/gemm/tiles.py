@@ -25,6 +25,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
+from motet.compiler.codegen.cpu.gemm.tasks import loop_over_panels
 from motet.compiler.kernels.strides import StridedAccess
 
 
@@ -151,8 +152,8 @@ class Tiles(ContractionSpace):
         """Initialise the sums before the first block of K (`start`), or run the epilogue after the last one
         (`finish`)."""
         plan = self.plan
-        row0 = self.row(f, tiles[0])[0]
-        rows = f.isub(self.row(f, tiles[1])[0], row0)
+        row0 = self.row(f, tiles[0])
+        rows = f.isub(self.row(f, tiles[1]), row0)
 
         def panel(p: Index, tail: bool) -> None:
             n = f.imul(p, plan.width)
@@ -163,7 +164,7 @@ class Tiles(ContractionSpace):
             numbers = [f.index(value) for value in (row0, n, left, rows)]
             f.call(function, [*f.arguments[:2], sums, sums, sums, *numbers, *coordinates])
 
-        self.panels_of(f, panels, panel)
+        loop_over_panels(f, self.n, self.plan.width, panels, panel)
 
     def _pass_function(self, what: str, tail: bool) -> ir.Function:
         name = f"{self.c.kernel.name}.{what}{'_tail' if tail else ''}"

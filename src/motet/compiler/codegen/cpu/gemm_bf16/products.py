@@ -27,7 +27,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     task_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
 from motet.compiler.codegen.cpu.gemm_bf16 import tiles as pair_tiles
 from motet.compiler.codegen.cpu.gemm_bf16.image_phase import BfloatImagePhase
 from motet.compiler.codegen.cpu.gemm_bf16.legality import check
@@ -111,7 +111,7 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
         a, b = self._factor_a(f, at), self._factor_b(f, at)
         deep = self._padded(f)
         if plan.depth_block is None:
-            self._panels(f, panels, lambda p, tail: self._tiles(
+            loop_over_panels(f, self.n, plan.width, panels, lambda p, tail: self._tiles(
                 f, a, self._panel(f, b, p), deep, _BfloatPanel(at, tiles, p, tail, scratch), ("multiply", "finish")))
             return
         zero = ir.Constant(ir.VectorType(F32, LANES), None)
@@ -124,11 +124,12 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, begin, I16)
             b_here = f.at(b, f.imul(begin, BLOCK), I16)
-            self._panels(f, panels, lambda p, tail: self._tiles(
+            loop_over_panels(f, self.n, plan.width, panels, lambda p, tail: self._tiles(
                 f, a_here, self._panel(f, b_here, p), here, panel(p, tail), ("multiply",)))
 
         f.loop(0, deep, plan.depth_block, block)
-        self._panels(f, panels, lambda p, tail: self._tiles(f, a, b, deep, panel(p, tail), ("finish",)))
+        loop_over_panels(f, self.n, plan.width, panels, lambda p, tail: self._tiles(
+            f, a, b, deep, panel(p, tail), ("finish",)))
 
     @property
     def _step(self) -> int:
@@ -164,22 +165,13 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
 
     # -- panels and tiles ----------------------------------------------------------------------------
 
-    def _panels(self, f: TileFrame, panels: Range, panel: Callable[[Index, bool], None]) -> None:
-        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
-        whole = f.idiv(f.extent(self.n), self.plan.width)
-        f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
-        if self.n.known is not None and self.n.known % self.plan.width == 0:
-            return
-        with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
-            panel(whole, True)
-
     def _tiles(
         self, f: TileFrame, a: ir.Value, b: ir.Value, deep: Index, panel: _BfloatPanel,
         what: tuple[Literal["multiply", "finish"], ...],
     ) -> None:
         """Multiply and finish the register tiles of a panel."""
         n = f.imul(panel.number, self.plan.width)
-        begin = self._row(f, panel.tiles[0])
+        begin = self.row(f, panel.tiles[0])
         apart = self.amx_rows(f) if self.plan.way == "tiles" else 0
 
         def one(parts: Sequence[_TileRows], rows: int) -> None:
@@ -200,13 +192,6 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
 
         (self._amx_tiles if self.plan.way == "tiles" else self._vector_tiles)(f, panel.tiles, one)
 
-    def _row(self, f: TileFrame, t: Index) -> Index:
-        """The first row of register tile `t`."""
-        if self.plan.way == "tiles" or self.m.known is None:
-            return f.imul(t, self.plan.rows)
-        size, longer = divmod(self.m.known, -(-self.m.known // self.plan.rows))
-        return f.iadd(f.imul(t, size), f.imin(t, longer))
-
     def _amx_tiles(self, f: TileFrame, tiles: Range, one: Callable[[Sequence[_TileRows], int], None]) -> None:
         """Call `one(parts, rows)` for register tiles of two AMX tiles of rows, then for the last one of one tile."""
         rows, height, m = self.plan.rows, self.height, f.extent(self.m)
@@ -226,29 +211,8 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
         f.loop(begin, end, 1, lambda t, _: tile(t, 1))
 
     def _vector_tiles(self, f: TileFrame, tiles: Range, one: Callable[[Sequence[_TileRows], int], None]) -> None:
-        """Call `one(part, rows)` for register tiles: of nearly equal size if M is known; else whole ones, then tiles of
-        the remaining powers of two."""
-        rows, m = self.plan.rows, f.extent(self.m)
-        begin, end = tiles
-        if self.m.known is not None:
-            count = -(-self.m.known // rows)
-            size, longer = divmod(self.m.known, count)
-            for here, low, high in ((size + 1, 0, longer), (size, longer, count)):
-                if high > low:
-                    f.loop(f.imax(begin, low), f.imin(end, high), 1, lambda t, _, here=here: one(
-                        [_TileRows(self._row(f, t), self._row(f, t), here)], here))
-            return
-        whole = f.idiv(m, rows)
-        f.loop(begin, f.imin(end, whole), 1, lambda t, _: one(
-            [_TileRows(f.imul(t, rows), f.imul(t, rows), rows)], rows))
-        row, left = f.imul(whole, rows), f.irem(m, rows)
-        with f.if_then(f.icmp_signed(">", f.index(end), f.index(whole))):
-            part = 1 << ((rows - 1).bit_length() - 1) if rows > 1 else 0
-            while part:
-                with f.if_then(f.icmp_unsigned("!=", f.and_(f.index(left), f.index(part)), f.index(0))):
-                    one([_TileRows(row, row, part)], part)
-                row = f.iadd(row, f.and_(f.index(left), f.index(part)))
-                part //= 2
+        """Call `one(part, rows)` for register tiles."""
+        loop_over_tiles(f, self.m, self.plan.rows, tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
 
     def _multiply(self, rows: int, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, a, second a, b, sums, steps)` that multiplies one register tile."""
@@ -261,9 +225,9 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
             at = BfloatOperands(lines, self._a_row(f), b, block, sums, self.tile_width, not self.blocked)
             depth = self._depth(f, f.arguments[6])
             if self.plan.way == "tiles":
-                pair_tiles.multiply_amx(f, self.amx_rows(f), self._blocks(tail), at, depth)
+                pair_tiles.multiply_amx(f, self.amx_rows(f), self.blocks(tail), at, depth)
             else:
-                pair_tiles.multiply_tile(f, rows, self._blocks(tail), at, depth)
+                pair_tiles.multiply_tile(f, rows, self.blocks(tail), at, depth)
 
         return shared_function(self.module, name, [PTR] * 6 + [I64], self.kernel, write)
 
@@ -277,12 +241,6 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
             result.insert(0, Depth(f.extent(size), f.extent(self.c.a.strides[dim]), b_step))
             b_step = f.imul(b_step, f.extent(size))
         return result
-
-    def _blocks(self, tail: bool) -> int:
-        """The number of blocks computed of a panel; of a tail of unknown width, all."""
-        if not tail or self.n.known is None:
-            return self.plan.blocks
-        return -(-(self.n.known % self.plan.width) // BLOCK)
 
     # -- epilogue ------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.tasks import Range
+from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.gemm_blocks.plan import COLUMNS
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct
@@ -132,7 +132,7 @@ class BlockStreams(Tiles):
             numbers = [f.index(each) for each in (0, n, left, row)]
             f.call(function, [*f.arguments[:2], x, own, own, *numbers, *coordinates])
 
-        self.panels_of(f, panels, panel)
+        loop_over_panels(f, self.n, self.plan.width, panels, panel)
 
     def _emit_rows(self, f: TileFrame, rows: int) -> None:
         """Emit `rows(buffers, sizes, x, target)`: the sums of each block of x, then x itself in f32."""

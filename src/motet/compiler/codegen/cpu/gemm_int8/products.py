@@ -26,7 +26,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
 from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.gemm_int8.corrections import Int8Corrections
 from motet.compiler.codegen.cpu.gemm_int8.gather import Int8Gather
@@ -105,7 +105,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
     # -- tasks ---------------------------------------------------------------------------------------
 
     def _block(
-        self, f: TileFrame, at: list[Index], tiles: tuple[Index, Index], panels: tuple[Index, Index], scratch: ir.Value
+        self, f: TileFrame, at: list[Index], tiles: Range, panels: Range, scratch: ir.Value
     ) -> None:
         """Emit the work of one task at one outer iteration."""
         plan = self.plan
@@ -120,7 +120,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
                 self._sum_columns(f, at_b, tail)
                 self._tiles(f, a, at_b, deep, _PanelTiles(at, tiles, p, tail, scratch), ("multiply", "finish"))
 
-            self._panels(f, panels, whole)
+            loop_over_panels(f, self.n, plan.width, panels, whole)
             return
         self._clear(f, scratch)
 
@@ -131,7 +131,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, f.imul(begin, self.how.a_bytes), I8)
             b_here = f.at(b, f.imul(begin, BLOCK), I8)
-            self._panels(f, panels, lambda p, tail: self._tiles(
+            loop_over_panels(f, self.n, plan.width, panels, lambda p, tail: self._tiles(
                 f, a_here, self._panel(f, b_here, p), here, panel(p, tail), ("multiply",)))
 
         def last(p: Index, tail: bool) -> None:
@@ -140,11 +140,11 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
             self._tiles(f, a, at_b, deep, panel(p, tail), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
-        self._panels(f, panels, last)
+        loop_over_panels(f, self.n, plan.width, panels, last)
 
     def _gathered_rows(self, f: TileFrame, at: list[Index], tiles: Range) -> ir.Value:
         """Where row 0 of A would be, if all rows were gathered like those of the register tiles `tiles`."""
-        first, end = self._row(f, tiles[0]), f.imin(self._row(f, tiles[1]), f.extent(self.m))
+        first, end = self.row(f, tiles[0]), f.imin(self.row(f, tiles[1]), f.extent(self.m))
         lines = self.gathered(f, at, first, f.isub(end, first))
         return f.at(lines, f.isub(0, f.imul(first, self._a_row(f))), I8)
 
@@ -191,21 +191,6 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
 
     # -- panels and tiles ----------------------------------------------------------------------------
 
-    def _panels(self, f: TileFrame, panels: tuple[Index, Index], panel: Callable[[Index, bool], None]) -> None:
-        """Emit `panel` for whole panels in a loop, then for the incomplete one."""
-        whole = f.idiv(f.extent(self.n), self.plan.width)
-        f.loop(panels[0], f.imin(panels[1], whole), 1, lambda p, _: panel(p, False))
-        if self.n.known is not None and self.n.known % self.plan.width == 0:
-            return
-        with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
-            panel(whole, True)
-
-    def _blocks(self, tail: bool) -> int:
-        """The number of blocks computed of a panel; of a tail of unknown width, all."""
-        if not tail or self.n.known is None:
-            return self.plan.blocks
-        return -(-(self.n.known % self.plan.width) // BLOCK)
-
     def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
         """Compute the sums of a panel's columns in scratch memory."""
         if not self.column_sums:
@@ -215,7 +200,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
         def write(g: TileFrame) -> None:
             quads = g.iceil(g.extent(self.k), QUAD)
             dot_tiles.column_sums(
-                g, self.how, self._blocks(tail), g.arguments[2], g.imul(self.padded_depth(g), BLOCK), g.arguments[3],
+                g, self.how, self.blocks(tail), g.arguments[2], g.imul(self.padded_depth(g), BLOCK), g.arguments[3],
                 quads,
             )
 
@@ -233,7 +218,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
         at, tail = panel.at, panel.tail
         n = f.imul(panel.number, self.plan.width)
         columns = f.at(self._scratch_base(f), self.scratch_columns, I8)
-        row0 = self._row(f, panel.tiles[0])
+        row0 = self.row(f, panel.tiles[0])
 
         def one(m: Index, rows: int) -> None:
             at_sums = panel.sums
@@ -256,39 +241,18 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
 
         self._row_tiles(f, panel.tiles, one)
 
-    def _row(self, f: TileFrame, t: Index) -> Index:
-        """The first row of register tile `t`."""
-        if self.how.way == "tiles" or self.m.known is None:
-            return f.imul(t, self.plan.rows)
-        size, longer = divmod(self.m.known, -(-self.m.known // self.plan.rows))
-        return f.iadd(f.imul(t, size), f.imin(t, longer))
-
-    def _row_tiles(self, f: TileFrame, tiles: tuple[Index, Index], one: Callable[[Index, int], None]) -> None:
-        """Call `one(first row, rows)` for register tiles: of nearly equal size if M is known; else whole ones, then the
-        rest."""
+    def _row_tiles(self, f: TileFrame, tiles: Range, one: Callable[[Index, int], None]) -> None:
+        """Call `one(first row, rows)` for register tiles: AMX uses a whole one, or half of one, for the last rows."""
         rows, m = self.plan.rows, f.extent(self.m)
-        begin, end = tiles
-        if self.how.way != "tiles" and self.m.known is not None:
-            count = -(-self.m.known // rows)
-            size, longer = divmod(self.m.known, count)
-            for here, low, high in ((size + 1, 0, longer), (size, longer, count)):
-                if high > low:
-                    f.loop(f.imax(begin, low), f.imin(end, high), 1,
-                           lambda t, _, here=here: one(self._row(f, t), here))
+        if self.how.way != "tiles":
+            loop_over_tiles(f, self.m, rows, tiles, lambda _, row, rows: one(row, rows))
             return
         whole = f.idiv(m, rows)
-        f.loop(begin, f.imin(end, whole), 1, lambda t, _: one(f.imul(t, rows), rows))
+        f.loop(tiles[0], f.imin(tiles[1], whole), 1, lambda t, _: one(f.imul(t, rows), rows))
         if self.m.known is not None and self.m.known % rows == 0:
             return
-        with f.if_then(f.icmp_signed(">", f.index(end), f.index(whole))):
-            self._rest(f, f.imul(whole, rows), f.irem(m, rows), one)
-
-    def _rest(self, f: TileFrame, row: Index, left: Index, one: Callable[[Index, int], None]) -> None:
-        """Emit the rows after the last whole tile: AMX uses whole tiles, vector instructions exactly the remaining
-        rows."""
-        rows = self.plan.rows
-        if self.how.way == "tiles":
-            half = self.amx_rows
+        row, left, half = f.imul(whole, rows), f.irem(m, rows), self.amx_rows
+        with f.if_then(f.icmp_signed(">", f.index(tiles[1]), f.index(whole))):
             if rows == half:
                 one(row, rows)
                 return
@@ -297,13 +261,6 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
                     one(row, rows)
                 with single:
                     one(row, half)
-            return
-        part = 1 << ((rows - 1).bit_length() - 1) if rows > 1 else 0
-        while part:
-            with f.if_then(f.icmp_unsigned("!=", f.and_(f.index(left), f.index(part)), f.index(0))):
-                one(row, part)
-            row = f.iadd(row, f.and_(f.index(left), f.index(part)))
-            part //= 2
 
     def _multiply(self, rows: int, tail: bool) -> ir.Function:
         """The function `(buffers, sizes, a, b, sums, deep)` that multiplies one register tile."""
@@ -318,8 +275,8 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
             if self.how.way == "tiles":
                 half = self.amx_rows
                 dot_tiles.multiply_amx(
-                    f, self.how, rows // half, half, self._blocks(tail), at, f.idiv(length, DEPTH))
+                    f, self.how, rows // half, half, self.blocks(tail), at, f.idiv(length, DEPTH))
             else:
-                dot_tiles.multiply_tile(f, self.how, rows, self._blocks(tail), at, f.idiv(length, QUAD))
+                dot_tiles.multiply_tile(f, self.how, rows, self.blocks(tail), at, f.idiv(length, QUAD))
 
         return shared_function(self.module, name, [PTR] * 5 + [I64], self.kernel, write)

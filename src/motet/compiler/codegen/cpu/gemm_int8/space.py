@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from motet.artifact.expressions import apply, product, round_up
-from motet.compiler.codegen.cpu.emit.builder import I64, Index
+from motet.artifact.expressions import apply, round_up
+from motet.compiler.codegen.cpu.emit.builder import I64
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE, TileFrame
 from motet.compiler.codegen.cpu.gemm.packed_lines import LINES, LineSpace, count_of, used_loops
 from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE
@@ -13,34 +13,27 @@ from motet.compiler.codegen.cpu.gemm_int8.plan import needs_row_sums, packing_of
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, Arithmetic
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE
 
 
 class Int8Space(LineSpace):
     """An 8-bit product with its schedule `plan`, and the module for its code."""
 
     def __init__(self, found: DotProduct, plan: IntegerProductSchedule, how: Arithmetic) -> None:
-        super().__init__(found.c)
+        super().__init__(found.c, plan, DEPTH)
         self.found, self.plan, self.c = found, plan, found.c
         self.how = how
         self.image = found.image
         filters = None if found.image is None else found.image.filter_packing
         self.packing = packing_of(found) if found.image is None else filters if found.image.is_a else None
-        self.module = ir.Module(self.kernel.name)
-        self.m = self.c.m[0] if self.c.m else ONE
-        self.n, self.k = self.c.n[0], self.c.depth[0][0]
-        self.row_dim = self.c.m[1] if self.c.m else None
         self.row_sums = needs_row_sums(found)
         self.column_sums = self.how.column_factor != 0 or found.a.zero != 0
-        self.blocked = plan.depth_block is not None
-        self.tile_width = plan.width * (plan.panels if self.blocked else 1)
         tile_height = plan.rows * (plan.tile_rows if self.blocked else 1)
         self.scratch_columns = tile_height * self.tile_width * 4
         self.scratch = max(self.scratch_columns + plan.width * 4, SQUARE)
         self.repacks = False
         self.scratch_lines = self.scratch_raw = self.scratch_square = self.scratch_sums = 0
         self._plan_gathering()
-        self.a_workspace = self.b_workspace = self.sums_workspace = self.image_workspace = -1
+        self.sums_workspace = self.image_workspace = -1
         self.aligns_a = plan.in_place and worth_aligning(self.c, self.how)
         self._plan_workspaces()
 
@@ -63,45 +56,20 @@ class Int8Space(LineSpace):
             self.scratch = max(self.scratch, SQUARE + LINES * padded)
 
     def _plan_workspaces(self) -> None:
-        if self.image is not None:
-            self._plan_image()
-            return
-        a_outer, b_outer = (count_of(used_loops(self.c.outer, place)) for place in (self.c.a, self.c.b))
-        lines = apply("*", a_outer, round_up(self.m.expression, BLOCK))
-        deep = round_up(self.k.expression, DEPTH)
-        if not self.plan.in_place or self.aligns_a:
-            self.a_workspace = self.workspace(product((lines, deep, self.how.a_bytes)))
-        if self.packing is None:
-            columns = round_up(self.n.expression, BLOCK if self.n.known is not None else self.plan.width)
-            self.b_workspace = self.workspace(product((b_outer, columns, deep)))
-        if self.row_sums:
-            self.sums_workspace = self.workspace(apply("*", lines, 4))
-
-    def _plan_image(self) -> None:
-        """Workspaces of a convolution: the transposed image, and filters that are packed for each call."""
+        """Of a convolution, the transposed image, and filters that are packed for each call."""
         image = self.image
-        assert image is not None
-        if image.transposed is not None:
-            what = image.transposed
+        if image is not None and (what := image.transposed) is not None:
             self.image_workspace = self.workspace(apply("*", what.count.expression, what.channels * what.pixels))
-        if image.is_a:
+        if image is not None and image.is_a:
             return
-        groups = count_of(used_loops(self.c.outer, self.c.a))
-        lines = apply("*", groups, round_up(self.m.expression, BLOCK))
+        rows = round_up(self.m.expression, BLOCK)
         if not self.plan.in_place or self.aligns_a:
-            self.a_workspace = self.workspace(product((lines, round_up(self.k.expression, DEPTH), self.how.a_bytes)))
+            self.a_workspace = self.line_workspace(self.c.a, rows, self.how.a_bytes)
+        if self.packing is None and image is None:
+            self.b_workspace = self.line_workspace(self.c.b, round_up(self.n.expression, self.multiple), 1)
         if self.row_sums:
+            lines = apply("*", count_of(used_loops(self.c.outer, self.c.a)), rows)
             self.sums_workspace = self.workspace(apply("*", lines, 4))
-
-    def padded_depth(self, f: TileFrame) -> Index:
-        return f.imul(f.iceil(f.extent(self.k), DEPTH), DEPTH)
-
-    def padded_rows(self, f: TileFrame) -> Index:
-        return f.imul(f.iceil(f.extent(self.m), BLOCK), BLOCK)
-
-    def padded_columns(self, f: TileFrame) -> Index:
-        multiple = BLOCK if self.n.known is not None else self.plan.width
-        return f.imul(f.iceil(f.extent(self.n), multiple), multiple)
 
     @property
     def amx_rows(self) -> int:
