@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
+from motet.compiler.codegen.cpu.gemm.line_plan import MOST_TASKS, cut_task, line_packing
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm.packed_lines import used_loops
-from motet.compiler.codegen.cpu.gemm.plan import axes_of
 from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH, PAIR, Way, ways_of
 from motet.compiler.codegen.cpu.gemm_bf16.windows import BfloatProduct
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import BfloatProductSchedule
-from motet.compiler.kernels.strides import ONE, Extent, memory_strides, product_of
+from motet.compiler.kernels.strides import ONE, Extent, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
-_MOST_TASKS = 64
 # Multiply-adds of one task, ten microseconds or more, and multiply-adds in the time of one byte read from the L2 cache.
 _TASK_WORK = {"tiles": 4_000_000, "dots": 500_000}
 _WORK_PER_BYTE = {"tiles": 16, "dots": 2}
@@ -66,40 +63,7 @@ def reads_in_place(c: BfloatProduct, way: Way) -> bool:
 
 
 def packing_of(c: BfloatProduct) -> Packing | None:
-    """Blocks of B as the tiles read them, packed when compiling; None if B is not constant or its strides do not
-    fit."""
-    value = c.kernel.values[c.b.value]
-    if value.role != "constant" or c.b.offset:
-        return None
-    strides = memory_strides(value)
-    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
-    found = [axes_of(c, size, c.b.strides[dim], axis_of) for size, dim in (*used_loops(c.outer, c.b), c.n, *c.depth)]
-    loops = [axes for axes in found if axes is not None]
-    flat = [axis for axes in loops for axis in axes]
-    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
-    if len(loops) != len(found) or len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank:
-        return None
-    columns, inner = loops[-1 - len(c.depth)], loops[-1]
-    count, sizes = value.rank, [value.shape[axis] for axis in flat]
-    place = count - 1 - sum(map(len, loops[len(loops) - len(c.depth):]))  # of the innermost axis of the columns
-    blocks, multiples = [1] * count, [1] * count
-    for position, axes, block, multiple in ((place, columns, BLOCK, BLOCK), (count - 1, inner, PAIR, DEPTH)):
-        blocks[position] = multiples[position] = block
-        size = sizes[position - len(units)]
-        if len(axes) == 1:
-            multiples[position] = multiple
-        elif not isinstance(size, int) or size % block or not _divides(c, axes, multiple):
-            return None  # merged axes cannot be padded
-    order = [position for position in range(2 * count) if position not in (2 * place + 1, 2 * count - 1)]
-    return Packing((*units, *flat), tuple(blocks), (*order, 2 * place + 1, 2 * count - 1), tuple(multiples))
-
-
-def _divides(c: BfloatProduct, axes: Sequence[int], multiple: int) -> bool:
-    """Whether the product of the extents of `axes` of B is a multiple of `multiple`."""
-    total = ONE
-    for axis in axes:
-        total = total * Extent.of(c.kernel.values[c.b.value].shape[axis])
-    return total.known is not None and total.known % multiple == 0
+    return line_packing(c, PAIR, DEPTH)
 
 
 def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget) -> BfloatProductSchedule:
@@ -107,9 +71,9 @@ def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget)
     m, n = guess(c.m[0] if c.m else ONE), guess(c.n[0])
     k, outer = guess(product_of(c.depth)), guess(product_of(c.outer))
     work = _TASK_WORK[plan.way]
-    wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // work)) // outer)
+    wanted = -(-max(1, min(MOST_TASKS, m * n * k * outer // work)) // outer)
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
-    group = max(1, min(work // max(1, m * n * k), -(-outer // _MOST_TASKS)))
+    group = max(1, min(work // max(1, m * n * k), -(-outer // MOST_TASKS)))
     if plan.depth_block is None and plan.way == "tiles":
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
@@ -118,7 +82,7 @@ def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget)
         if not used_loops(c.outer, c.b):
             # All outer iterations of a task use its panels, which stay in the second-level cache. Panels that come from
             # beyond it are for many rows, and are divided before the outer iterations are.
-            tasks = max(1, min(_MOST_TASKS, m * n * k * outer // work))
+            tasks = max(1, min(MOST_TASKS, m * n * k * outer // work))
             if loads > 1:
                 cut = min(panels, max(cut, -(-tasks // tiles)))
             group = -(-outer // max(1, -(-tasks // (tiles * cut))))
@@ -132,18 +96,6 @@ def _with_grid(c: BfloatProduct, plan: BfloatProductSchedule, target: CpuTarget)
     most_panels = panels
     if plan.depth_block:
         most_rows, most_panels = min(most_rows, max(1, 256 // plan.rows)), max(1, 256 // plan.width)
-    best: tuple[float, int, int] | None = None
-    for cut in range(1, min(tiles, 4 * _MOST_TASKS) + 1):
-        rows = min(-(-tiles // cut), most_rows)
-        row_tasks = -(-tiles // rows)
-        columns = min(most_panels, -(-panels // max(1, -(-wanted // row_tasks))))
-        columns = -(-panels // -(-panels // columns))
-        tasks = row_tasks * -(-panels // columns)
-        height, width = rows * plan.rows, columns * plan.width
-        moved = 2 * _WORK_PER_BYTE[plan.way] * (height + width)
-        cost = tasks * (height * width + moved) * (1 + max(0, wanted - tasks) / wanted)
-        if best is None or cost < best[0]:
-            best = (cost, rows, columns)
-    assert best is not None
-    whole = best[1] >= tiles and best[2] >= panels
-    return replace(plan, tile_rows=best[1], panels=best[2], group=group if whole else 1)
+    rows, columns = cut_task(plan, (tiles, panels), (most_rows, most_panels), wanted, 2 * _WORK_PER_BYTE[plan.way])
+    whole = rows >= tiles and columns >= panels
+    return replace(plan, tile_rows=rows, panels=columns, group=group if whole else 1)

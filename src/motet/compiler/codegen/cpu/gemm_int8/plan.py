@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from motet.compiler.codegen.cpu.gemm.line_plan import MOST_TASKS, cut_task, line_packing
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
-from motet.compiler.codegen.cpu.gemm.packed_lines import used_loops
 from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage
 from motet.compiler.codegen.cpu.gemm_int8.reading import DotProduct
 from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD, Arithmetic, arithmetic_of
@@ -13,10 +13,9 @@ from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import IntegerProductSchedule
-from motet.compiler.kernels.strides import ONE, Extent, memory_strides
+from motet.compiler.kernels.strides import ONE, Extent
 from motet.compiler.targets.cpu import CpuTarget
 
-_MOST_TASKS = 64
 # Multiply-adds of one task, ten microseconds or more, and multiply-adds in the time of one byte read from the L2 cache.
 _TASK_WORK = {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}
 _WORK_PER_BYTE = {"tiles": 32, "dots": 6, "pairs": 2}
@@ -64,7 +63,7 @@ def _with_lines(
         fitting = max(1, target.l2 // 4 // (plan.rows * image.depth * how.a_bytes))
         return replace(plan, tile_rows=min(plan.tile_rows, fitting), panels=panels, group=1)
     work = max(1, guess(extents[0]) * guess(extents[1]) * image.depth // _TASK_WORK[how.way])
-    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, _MOST_TASKS)), group=1)
+    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, MOST_TASKS)), group=1)
 
 
 def reads_in_place(found: DotProduct, how: Arithmetic, rows: int) -> bool:
@@ -94,28 +93,7 @@ def needs_row_sums(found: DotProduct) -> bool:
 
 
 def packing_of(found: DotProduct) -> Packing | None:
-    """Blocks of B as the tiles read them, packed when compiling; None if B is not constant or its strides do not
-    fit."""
-    c = found.c
-    value = c.kernel.values[c.b.value]
-    if value.role != "constant" or c.b.offset:
-        return None
-    strides = memory_strides(value)
-    axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
-    axes: list[int] = []
-    for size, dim in (*used_loops(c.outer, c.b), c.n, *c.depth):
-        axis = axis_of.get(c.b.strides[dim])
-        if axis is None or Extent.of(value.shape[axis]) != size or axis in axes:
-            return None
-        axes.append(axis)
-    units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
-    if len(axes) + len(units) != value.rank:
-        return None
-    permutation = (*units, *axes)
-    count = value.rank
-    blocks = (1,) * (count - 2) + (BLOCK, QUAD)
-    order = [*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1]
-    return Packing(permutation, blocks, tuple(order), (1,) * (count - 2) + (BLOCK, DEPTH))
+    return line_packing(found.c, QUAD, DEPTH)
 
 
 def _with_grid(
@@ -127,31 +105,20 @@ def _with_grid(
     outer = 1
     for size, _ in c.outer:
         outer *= guess(size)
-    wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // _TASK_WORK[way])) // outer)
+    wanted = -(-max(1, min(MOST_TASKS, m * n * k * outer // _TASK_WORK[way])) // outer)
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
     deep = min(k, plan.depth_block or k)
     if way == "tiles" and plan.depth_block is None:
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
         cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
-        group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if tiles == 1 else 1
+        group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // MOST_TASKS))) if tiles == 1 else 1
         return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
     most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * how.a_bytes)) // plan.rows)
     most_panels = max(1, 512 // plan.width) if plan.depth_block else panels
     if plan.depth_block:
         most_rows = min(most_rows, max(1, 192 // plan.rows))
-    best: tuple[float, int, int] | None = None
-    for cut in range(1, min(tiles, 4 * _MOST_TASKS) + 1):
-        rows = min(-(-tiles // cut), most_rows)
-        row_tasks = -(-tiles // rows)
-        columns = min(most_panels, -(-panels // max(1, -(-wanted // row_tasks))))
-        columns = -(-panels // -(-panels // columns))
-        tasks = row_tasks * -(-panels // columns)
-        height, width = rows * plan.rows, columns * plan.width
-        cost = tasks * (height * width + _WORK_PER_BYTE[way] * (height + width)) * (1 + max(0, wanted - tasks) / wanted)
-        if best is None or cost < best[0]:
-            best = (cost, rows, columns)
-    assert best is not None
-    whole = best[1] >= tiles and best[2] >= panels
-    group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // _MOST_TASKS))) if whole else 1
-    return replace(plan, tile_rows=best[1], panels=best[2], group=group)
+    rows, columns = cut_task(plan, (tiles, panels), (most_rows, most_panels), wanted, _WORK_PER_BYTE[way])
+    whole = rows >= tiles and columns >= panels
+    group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // MOST_TASKS))) if whole else 1
+    return replace(plan, tile_rows=rows, panels=columns, group=group)
