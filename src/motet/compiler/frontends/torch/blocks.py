@@ -6,21 +6,10 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import builtin, know_operations, replace
+from motet.compiler.frontends.onnx.tensors import builtin, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.operators.pointwise import WindowRead, merged, pointwise
-
-
-def lower_blocks(module: ir.Module) -> None:
-    """Rewrites the module in place."""
-    with module.context:
-        found = operands.operators(module, "torch.aten.im2col")
-        if found:
-            know_operations(module)
-        for operator in found:
-            with operator.location, ir.InsertionPoint(operator):
-                _lower(operator)
 
 
 def _lower(operator: ir.Operation) -> None:
@@ -39,3 +28,6 @@ def _lower(operator: ir.Operation) -> None:
     made = ir.RankedTensorType.get([*outer, *kernel, *blocks], kind.element_type)
     value = pointwise(made, [], [WindowRead(image, places)], lambda values, _: values[0])
     replace(operator, merged(merged(value, first + 2, 2), first - 1, 3))
+
+
+RULES = {"torch.aten.im2col": _lower}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-from motet.compiler.frontends.onnx.tensors import builtin, know_operations, replace
+from motet.compiler.frontends.onnx.tensors import builtin, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
@@ -24,7 +24,6 @@ from motet.compiler.ir.sizes import constant_index, element_at
 from motet.compiler.operators.arithmetic import Floats, Real, Truth, floats_for
 from motet.compiler.operators.pointwise import merged, merged_type, pointwise, size_of, split
 
-_OPERATORS = ("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d")
 _LINEAR, _NEAREST, _CUBIC = range(3)
 _ZEROS, _BORDER, _REFLECTION = range(3)
 _A = -0.75  # of the cubic filter
@@ -98,17 +97,6 @@ class _GridSampler:
         return _GridTap(self.f.index(inner), weight, None if always else inner == place)
 
 
-def lower_grids(module: ir.Module) -> None:
-    """Rewrites the module in place."""
-    with module.context:
-        found = operands.operators(module, *_OPERATORS)
-        if found:
-            know_operations(module)
-        for operator in found:
-            with operator.location, ir.InsertionPoint(operator):
-                _lower(operator)
-
-
 def _lower(operator: ir.Operation) -> None:
     image, grid = (builtin(operand) for operand in operator.operands[:2])
     mode, padding = (operands.integer(operand) for operand in operator.operands[2:4])
@@ -158,3 +146,6 @@ def _inside(place: ir.Value, end: ir.Value) -> ir.Value:
     """A place that is inside also for the compiler, which then adds no check."""
     above = create("arith.maxsi", place.type, [place, constant_index(0)])
     return create("arith.minsi", place.type, [above, end])
+
+
+RULES = dict.fromkeys(("torch.aten.grid_sampler_2d", "torch.aten.grid_sampler_3d"), _lower)

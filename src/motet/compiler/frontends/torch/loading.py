@@ -12,17 +12,14 @@ from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.locations import compile_error, locate
 from motet.compiler.frontends.mlir import parse_module
-from motet.compiler.frontends.torch.blocks import lower_blocks
+from motet.compiler.frontends.torch import blocks, grids, regions, resizing, searches
 from motet.compiler.frontends.torch.extents import settle_extents
-from motet.compiler.frontends.torch.grids import lower_grids
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.guards import assert_guards
 from motet.compiler.frontends.torch.layers import lower_layers
 from motet.compiler.frontends.torch.numbers import lower_numbers
+from motet.compiler.frontends.torch.operands import lower_operators
 from motet.compiler.frontends.torch.pads import settle_pads
-from motet.compiler.frontends.torch.regions import lower_regions
-from motet.compiler.frontends.torch.resizing import lower_resizing
-from motet.compiler.frontends.torch.searches import lower_searches
 from motet.compiler.frontends.torch.to_linalg import to_linalg
 from motet.compiler.frontends.torch.views import settle_views
 from motet.compiler.frontends.unsigned_results import return_signed_constants
@@ -51,11 +48,7 @@ def load_torch(text: str, interface: str, parameters: Mapping[str, np.ndarray], 
     module, data = parse_module(text, file, context)
     lower_numbers(module)
     lower_layers(module)
-    lower_resizing(module)
-    lower_grids(module)
-    lower_regions(module)
-    lower_blocks(module)
-    lower_searches(module)
+    lower_operators(module, {**resizing.RULES, **grids.RULES, **regions.RULES, **blocks.RULES, **searches.RULES})
     _refuse_unknown(module, file)
     kinds = ir.FunctionType(ir.TypeAttr(module.body.operations[0].operation.attributes["function_type"]).value)
     without_sign = unsigned(kinds.inputs), unsigned(kinds.results)

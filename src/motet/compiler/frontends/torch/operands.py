@@ -1,9 +1,14 @@
-"""Reads the operands of `torch.operator`: operators that torch-mlir does not know, with their constants."""
+"""Finds operators of PyTorch, known to torch-mlir or not, and reads the constants among their operands."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
+
+Rule = Callable[[ir.Operation], None]  # rewrites an operator, before which it inserts, or leaves it
 
 
 def operators(module: ir.Module, *names: str) -> list[ir.Operation]:
@@ -11,6 +16,17 @@ def operators(module: ir.Module, *names: str) -> list[ir.Operation]:
     found = find_operations(module, *names, "torch.operator")
     unknown = [each for each in found if each.name == "torch.operator" and operator_name(each) in names]
     return [each for each in found if each.name in names] + unknown
+
+
+def lower_operators(module: ir.Module, rules: Mapping[str, Rule]) -> None:
+    """Rewrites the calls of operators that have a rule in place."""
+    with module.context:
+        found = operators(module, *rules)
+        if found:
+            know_operations(module)
+        for operator in found:
+            with operator.location, ir.InsertionPoint(operator):
+                rules[operator_name(operator)](operator)
 
 
 def operator_name(operator: ir.Operation) -> str:

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import kind_of, know_operations, replace_all
+from motet.compiler.frontends.onnx.tensors import kind_of, replace_all
 from motet.compiler.frontends.torch import operands
 from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.frontends.torch.region_pools import lower_pool
@@ -27,7 +27,6 @@ from motet.compiler.operators.pointwise import clamped, size_of
 
 _ALIGN, _SPLIT_ALIGN = "torch.torchvision.roi_align", "torch.torchvision.ps_roi_align"
 _POOL, _SPLIT_POOL = "torch.torchvision.roi_pool", "torch.torchvision.ps_roi_pool"
-_ALL = (_ALIGN, _SPLIT_ALIGN, _POOL, _SPLIT_POOL)
 _MOST = 4  # samples along an axis of a cell, which are written one by one
 _FAR = 1e9  # more samples than an axis has
 
@@ -133,17 +132,6 @@ class _Aligned:
         return f.select(y.inside & x.inside, f.total(terms), 0)
 
 
-def lower_regions(module: ir.Module) -> None:
-    """Rewrites the module in place. Operators over split channels, of which a call decides the number, stay."""
-    with module.context:
-        found = operands.operators(module, *_ALL)
-        if found:
-            know_operations(module)
-        for operator in found:
-            with operator.location, ir.InsertionPoint(operator):
-                _lower(operator)
-
-
 def _lower(operator: ir.Operation) -> None:
     name = operands.operator_name(operator)
     is_split = name in (_SPLIT_ALIGN, _SPLIT_POOL)
@@ -158,3 +146,6 @@ def _lower(operator: ir.Operation) -> None:
     is_shifted = is_split or bool(operands.constant(operator.operands[6]))
     aligned = _Aligned(of, samples, 0.5 if is_shifted else 0.0, None if is_shifted else 1.0)
     replace_all(operator, [of.pointwise(of.kind, aligned.element), *of.channels(operator)])
+
+
+RULES = dict.fromkeys((_ALIGN, _SPLIT_ALIGN, _POOL, _SPLIT_POOL), _lower)

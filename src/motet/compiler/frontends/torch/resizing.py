@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations, replace
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
@@ -16,19 +16,7 @@ from motet.compiler.operators.arithmetic import Floats
 from motet.compiler.operators.pointwise import size_of
 from motet.compiler.operators.resize import Filter, ResizedAxis, resize
 
-_OPERATOR = "torch.motet.resize"
 _CUBIC_ANTIALIASED = -0.5
-
-
-def lower_resizing(module: ir.Module) -> None:
-    """Rewrites the module in place."""
-    with module.context:
-        found = operands.operators(module, _OPERATOR)
-        if found:
-            know_operations(module)
-        for operator in found:
-            with operator.location, ir.InsertionPoint(operator):
-                _lower(operator)
 
 
 def _lower(operator: ir.Operation) -> None:
@@ -76,3 +64,6 @@ def _count(source: ir.Value, axis: int, factor: float, wanted: ir.Value | None) 
         return create("arith.muli", size.type, [size, constant_index(int(factor))])
     product = Floats(ir.F64Type.get()).of_index(size) * factor
     return create("arith.index_cast", size.type, [create("arith.fptosi", word, [product])])
+
+
+RULES = {"torch.motet.resize": _lower}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations, replace
+from motet.compiler.frontends.onnx.tensors import builtin, kind_of, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import DYNAMIC, create
@@ -68,17 +68,6 @@ class _Search:
         return Real(found) > Real(value) if self.right else Real(found) >= Real(value)
 
 
-def lower_searches(module: ir.Module) -> None:
-    """Rewrites the module in place."""
-    with module.context:
-        found = operands.operators(module, "torch.aten.searchsorted.Tensor")
-        if found:
-            know_operations(module)
-        for operator in found:
-            with operator.location, ir.InsertionPoint(operator):
-                _lower(operator)
-
-
 def _lower(operator: ir.Operation) -> None:
     sequence, values = (builtin(operand) for operand in operator.operands[:2])
     kind, made = kind_of(operator.operands[0]), kind_of(operator.results[0])
@@ -98,3 +87,6 @@ def _lower(operator: ir.Operation) -> None:
 
 def _select(condition: Truth, a: ir.Value, b: ir.Value) -> ir.Value:
     return create("arith.select", a.type, [condition, a, b])
+
+
+RULES = {"torch.aten.searchsorted.Tensor": _lower}
