@@ -60,6 +60,13 @@ class Module:
         return frozenset(found)
 
     @cached_property
+    def own_modules(self) -> frozenset[str]:
+        """The modules below a package that it only gives to others: `from motet import jax as jax`."""
+        return frozenset(f"{self.name}.{alias.name}" for node in ast.walk(self.tree)
+                         if isinstance(node, ast.ImportFrom) and node.module == self.name
+                         for alias in node.names if alias.name == alias.asname)
+
+    @cached_property
     def words(self) -> Counter[str]:
         """How often the module mentions a name."""
         return Counter(mentioned(self.tree))
@@ -154,7 +161,7 @@ def package_of(name: str) -> str:
 def circles(modules: Modules) -> Iterator[str]:
     """Groups of modules that import each other, including imports for types and late imports."""
     names = {module.name for module in modules}
-    edges = {m.name: sorted((m.imports & names) - {m.name}) for m in modules}
+    edges = {m.name: sorted((m.imports & names) - {m.name} - m.own_modules) for m in modules}
     for group in strongly_connected(edges):
         if len(group) > 1:
             yield " · ".join(sorted(group))
@@ -335,6 +342,14 @@ def mentioned(tree: ast.AST) -> Iterator[str]:
             yield from re.findall(r"\w+", node.value)
 
 
+def hidden_misspellings(modules: Modules) -> Iterator[str]:
+    """Modules whose `__getattr__` makes type checkers take any name for an attribute, also a misspelt one. It belongs
+    under `if not TYPE_CHECKING:`, and imports of the names that it loads under `if TYPE_CHECKING:`."""
+    for module in modules:
+        if any(isinstance(node, Function) and node.name == "__getattr__" for node in module.tree.body):
+            yield module.name
+
+
 CHECKS: dict[str, tuple[str, Check]] = {
     "backend-imports": ("imports between back ends", backend_imports),
     "kernel-imports": ("imports of llvmlite, triton or a back end under kernels/", kernel_imports),
@@ -348,6 +363,7 @@ CHECKS: dict[str, tuple[str, Check]] = {
     "passes-outside-registry": ("passes outside the registry", passes_outside_registry),
     "passes-without-test": ("passes without a FileCheck test", passes_without_test),
     "unused": ("functions, classes and constants that nothing uses", unused),
+    "hidden-misspellings": ("modules in which type checkers find any name", hidden_misspellings),
     "shared-class-names": ("class names in several modules", shared_class_names),
 }
 

@@ -33,6 +33,14 @@ from motet.errors import (
 from motet.version import VERSION
 
 if TYPE_CHECKING:
+    from motet import builder as builder
+    from motet import huggingface as huggingface
+    from motet import jax as jax
+    from motet import llm as llm
+    from motet import onnxruntime as onnxruntime
+    from motet import opencl as opencl
+    from motet import openvino as openvino
+    from motet import runtime as runtime
     from motet.artifact.reader import Artifact
     from motet.compiler.service import CompileRequest
     from motet.options import Options
@@ -254,12 +262,14 @@ def _serialized_model(model: Any) -> bytes:
                           "it by onnx.save_model(…, save_as_external_data=True), and give its path") from None
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    if name in _LAZY_MODULES:
-        return importlib.import_module(f"motet.{name}")
-    raise AttributeError(f"module 'motet' has no attribute '{name}'")
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(importlib.import_module(_LAZY[name]), name)
+        if name in _LAZY_MODULES:
+            return importlib.import_module(f"motet.{name}")
+        raise AttributeError(f"module 'motet' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

@@ -2,4 +2,6 @@
 
 from typing import Any
 
+PassManager: Any
+
 def __getattr__(name: str) -> Any: ...

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motet.lab.derivation import derived_space
+    from motet.lab.evaluation import evaluate
+    from motet.lab.language import format_schedule, parse_schedule
+    from motet.lab.search import Budget, Search
+    from motet.lab.space import ScheduleSpace as Space
+    from motet.lab.strategies.named import strategy_of
+    from motet.lab.subject import open_program, subject_of
+    from motet.lab.workers import workers_of
+
+__all__ = [
+    "Budget", "Search", "Space", "derived_space", "evaluate", "format_schedule", "open_program", "parse_schedule",
+    "strategy_of", "subject_of", "workers_of",
+]
 
 _LAZY = {
     "Space": ("space", "ScheduleSpace"),
@@ -15,12 +30,14 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'motet.lab' has no attribute '{name}'")
-    module, attribute = _LAZY[name]
-    return getattr(importlib.import_module(f"motet.lab.{module}"), attribute)
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'motet.lab' has no attribute '{name}'")
+        module, attribute = _LAZY[name]
+        return getattr(importlib.import_module(f"motet.lab.{module}"), attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted(_LAZY)
+    return sorted(__all__)

@@ -10,6 +10,7 @@ from checks.structure import (
     Module,
     backend_imports,
     frontend_imports,
+    hidden_misspellings,
     kernel_imports,
     lab_imports,
     many_parameters,
@@ -33,6 +34,7 @@ GPU = "motet.compiler.codegen.gpu.gemm.plan"
         (frontend_imports, FRONTEND, "def late():\n    import motet.compiler.placement.inline_calls"),
         (backend_imports, GPU, "from motet.compiler.codegen.triton.text.writer import Writer"),
         (kernel_imports, KERNELS, "from llvmlite import ir"),
+        (hidden_misspellings, "motet.lab", "def __getattr__(name: str) -> object: ..."),
         (kernel_imports, KERNELS, "import triton.language"),
         (kernel_imports, KERNELS, "from motet.compiler.codegen.cpu.gemm.microkernel import Frame"),
     ],
@@ -51,6 +53,8 @@ def test_forbidden_imports_are_found(check: Check, name: str, text: str) -> None
         (frontend_imports, FRONTEND, "from motet.compiler.passes.running import run_named"),
         (backend_imports, GPU, "from motet.compiler.codegen.gpu.tasks import LoopTask"),
         (kernel_imports, KERNELS, "from motet.compiler.ir._mlir import ir"),
+        (hidden_misspellings, "motet.lab", "if not TYPE_CHECKING:\n    def __getattr__(name: str) -> object: ..."),
+        (hidden_misspellings, KERNELS, "class Session:\n    def __getattr__(self, name: str) -> object: ..."),
     ],
 )
 def test_allowed_imports_are_no_findings(check: Check, name: str, text: str) -> None:

@@ -7,16 +7,20 @@ operations by name, and need no builders except `func`.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _mlir as _bindings  # pyright: ignore[reportAttributeAccessIssue]
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
+if TYPE_CHECKING:
+    from torch_mlir.dialects import arith, linalg
+    from torch_mlir.dialects.transform import interpreter
+
 __all__ = [
-    "PassManager", "execution_engine", "func", "fx_importer", "indexing_maps", "ir", "new_context", "onnx_importer",
-    "register_stablehlo", "register_torch_dialect", "run_pipeline", "to_llvm_ir",
+    "PassManager", "arith", "execution_engine", "func", "fx_importer", "indexing_maps", "interpreter", "ir", "linalg",
+    "new_context", "onnx_importer", "register_stablehlo", "register_torch_dialect", "run_pipeline", "to_llvm_ir",
 ]
 
 _DIALECTS = "torch_mlir.dialects"
@@ -29,10 +33,12 @@ _LAZY = {
 _bindings.globals.dialect_search_modules = ["motet.compiler.ir.views", _DIALECTS]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return importlib.import_module(_LAZY[name])
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return importlib.import_module(_LAZY[name])
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # Dialects of which operations are created by name. The others are loaded when text contains them or a pass needs them:
