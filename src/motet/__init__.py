@@ -100,15 +100,18 @@ def compile(
     Raises `CompileError` for a program that cannot be read or compiled, `OptionError` for an invalid source, device
     expression or option, `WorkerCrash` if a native part of the compiler crashed.
     """
+    from motet.argument_kinds import check_kind, refuse_kind, text_pairs
     from motet.compiler import service
 
     name = ""
     if inputs is not None or dynamic_shapes is not None or _is_torch(source):
         name, source = type(source).__name__, _exported(source, inputs, dynamic_shapes)
     request = _request(source, devices, options, format, cache, placement, place)
+    check_kind("mesh", mesh, str, 'axes and their numbers of devices, "data=2,model=4"')
     if progress is not None and not callable(progress):
-        raise OptionError(f"progress: {type(progress).__qualname__} given; expected a function of a text and a number")
-    shards = tuple(f"{names}={axes}" for names, axes in (shard or {}).items())
+        refuse_kind("progress", progress, "a function of a text and a number")
+    expected = 'names and the axes of their dimensions, {"layers.*.q": "model:1"}'
+    shards = tuple(f"{names}={axes}" for names, axes in text_pairs("shard", shard, expected))
     request = dataclasses.replace(request, mesh=mesh, shards=shards, path=name or request.path)
     begin = time.perf_counter()
     artifact = service.compile(request, progress)
@@ -150,14 +153,15 @@ def _request(
     placement: str,
     place: Mapping[str, str] | None,
 ) -> CompileRequest:
+    from motet.argument_kinds import check_kind, text_pairs
     from motet.compiler.service import CompileRequest
     from motet.compiler.targets.device_flags import device_flags_of
 
+    check_kind("format", format, str, f"one of {', '.join(FORMATS)}")
+    check_kind("placement", placement, str, "default or auto")
     if format not in FORMATS:
         raise OptionError(f"format '{format}': no such format; expected one of {', '.join(FORMATS)}")
-    if place is not None and not _is_mapping(place):
-        raise OptionError(f"place: {place!r}: {type(place).__qualname__} given; expected patterns of names and "
-                          'devices, {"layer4*": "gpu"}')
+    places = text_pairs("place", place, 'patterns of names and devices, {"layer4*": "gpu"}')
     data, path, implied = _read(source)
     if implied and format not in ("auto", implied):
         raise OptionError(f"format '{format}': the source is {implied}; leave out the format")
@@ -169,26 +173,21 @@ def _request(
         options=_option_pairs(options),
         cache=cache,
         placement=placement,
-        places=tuple((place or {}).items()),
+        places=places,
     )
-
-
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _option_pairs(
     options: Options | Mapping[str, str | int | bool | os.PathLike[str]] | None,
 ) -> tuple[tuple[str, str], ...]:
+    from motet.argument_kinds import check_kind
     from motet.options import Options, option_text
 
     if options is None:
         return ()
     if isinstance(options, Options):
         return options.pairs()
-    if not _is_mapping(options):
-        raise OptionError(f"options: {options!r}: {type(options).__qualname__} given; expected motet.Options(…), or a "
-                          'mapping such as {"keep-source": True}')
+    check_kind("options", options, Mapping, 'motet.Options(…), or a mapping such as {"keep-source": True}')
     return tuple((str(key), option_text(str(key), value)) for key, value in options.items())
 
 
@@ -205,6 +204,7 @@ def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dyn
     if not _is_torch(source):
         raise OptionError(f"inputs: the source is of type {type(source).__module__}.{type(source).__qualname__}; "
                           "only a torch.nn.Module is compiled for inputs that are given")
+    from motet.argument_kinds import refuse_kind
     from motet.pytorch.export import export_module, serialize_program
 
     if type(source).__name__ == "ExportedProgram":
@@ -214,6 +214,8 @@ def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dyn
     if inputs is None:
         raise OptionError(f"source: a module ({type(source).__qualname__}) without inputs; expected "
                           "inputs=(tensor, …), tensors as it is called with")
+    if isinstance(inputs, str) or not hasattr(inputs, "__iter__"):
+        refuse_kind("inputs", inputs, "tensors as the module is called with, in order or by name")
     return export_module(source, inputs, dynamic_shapes)
 
 

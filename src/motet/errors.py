@@ -50,7 +50,11 @@ class CompileError(MotetError):
 
 
 class OptionError(MotetError):
-    """A device expression, option, or input specification that does not parse or does not exist."""
+    """A device expression, option, or input specification that does not parse or does not exist. Its text is one line,
+    whatever was given."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_in_one_line(message))
 
 
 class ScheduleError(OptionError):

@@ -65,7 +65,7 @@ def test_folders_without_a_model(tmp_path: Path, files: dict[str, str], options:
 
 
 def test_names_of_the_hub_are_not_downloaded() -> None:
-    with pytest.raises(OptionError, match="folder: 5 is of type int; expected the path of a folder"):
+    with pytest.raises(OptionError, match="folder: 5 given, of type int; expected the path of a folder"):
         from_pretrained(5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="not a local folder; nothing is downloaded: hf download"):
         from_pretrained("google-bert/bert-base-uncased")

@@ -129,8 +129,11 @@ def test_static_values_of_other_types_are_other_programs() -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"static_argnums": 3}, "static_argnums=3; expected a position of x"), ({"kept": 0}, "kept=0 given"),
+    ({"static_argnums": 3}, "static_argnums=3; expected a position of x"), ({"kept": 0}, "kept: 0 given"),
     ({"static_argnames": "y"}, "static_argnames='y'; expected one of x"),
+    ({"kept": "2"}, "kept: '2' given, of type str"), ({"kept": 1.5}, "kept: 1.5 given, of type float"),
+    ({"static_argnums": "x"}, "static_argnums: 'x' given, of type str; expected a position"),
+    ({"static_argnums": 1.5}, "static_argnums: 1.5 given"), ({"static_argnames": [5]}, "static_argnames: 5 given"),
 ])  # fmt: skip
 def test_invalid_options(options: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError, match=said):

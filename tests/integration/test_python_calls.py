@@ -134,7 +134,7 @@ NEAR_MISSES: dict[str, tuple[Callable[[motet.Artifact, Path], Any], str]] = {
     "threads as text": (lambda a, _: motet.load(a, threads="4"), "threads: '4' given, of type str"),  # type: ignore[arg-type]
     "threads as truth": (lambda a, _: motet.load(a, threads=True), "expected a number such as 4"),
     "a fraction": (lambda a, _: motet.load(a, in_flight=1.5), "in_flight: 1.5 given"),  # type: ignore[arg-type]
-    "nothing": (lambda a, _: motet.load(None), "source: None is of type NoneType"),  # type: ignore[arg-type]
+    "nothing": (lambda a, _: motet.load(None), "source: None given, of type NoneType"),  # type: ignore[arg-type]
     "a text": (lambda a, _: motet.load(SUBTRACT), "it is the text of a program"),
     "a program": (lambda a, folder: motet.load(folder / "p.mlir"), "is a program, not an artifact"),
     "an underscore": (lambda a, _: motet.compile(SUBTRACT, options={"keep_source": True}), "did you mean keep-source"),

@@ -18,6 +18,7 @@ from typing import NoReturn, TypeVar
 import msgspec
 import numpy as np
 
+from motet.argument_kinds import path_of, refuse_kind
 from motet.artifact.agreement import check_agreement
 from motet.artifact.archive import Stored, read_archive
 from motet.artifact.contracts import CONTRACTS, Contracts, decode_contracts
@@ -76,7 +77,7 @@ class Artifact:
         messages; the default is its path. `copy` reads it, and its file of parameters, into memory, for files that
         others may cut short while they are in use, which ends a process that has mapped them.
         """
-        path = Path(path)
+        path = path_of("path", path)
         return Artifact(_content(path, copy), name or str(path), path.parent, verify, copy)
 
     @staticmethod
@@ -84,7 +85,11 @@ class Artifact:
         data: bytes | bytearray | memoryview, *, name: str = "artifact", verify: bool = True
     ) -> Artifact:
         """The artifact with the file content `data`, which must not change; `name` names it in errors."""
-        return Artifact(memoryview(data).cast("B").toreadonly(), name, None, verify)
+        try:
+            content = memoryview(data).cast("B").toreadonly()
+        except TypeError:  # no buffer, or one with gaps
+            refuse_kind("data", data, "the bytes of an artifact, contiguous")
+        return Artifact(content, name, None, verify)
 
     @property
     def name(self) -> str:
@@ -107,7 +112,7 @@ class Artifact:
 
     def member(self, name: str) -> memoryview:
         """The bytes of member `name`, checked against its hash. Raises ArtifactError if absent or damaged."""
-        expected = self.manifest.members.get(name)
+        expected = self.manifest.members.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if expected is None:
             raise ArtifactError(
                 f"{self._where}: no member {name!r}; there are: {', '.join(self.manifest.members) or 'none'}"
@@ -157,7 +162,11 @@ class Artifact:
         """Parameter `index` of the manifest, a read-only view of the file."""
         if self.manifest.parameters:
             self.member(self.manifest.external_parameters or PARAMETERS)
-        return self._parameters[index]
+        try:
+            return self._parameters[index]
+        except (IndexError, TypeError):
+            raise ArtifactError(f"{self._where}: no parameter {index!r}; there are {len(self.manifest.parameters)}, "
+                                "numbered from 0") from None
 
     def unchecked_parameter(self, index: int) -> np.ndarray:
         """Like `parameter`, without the check: the caller must call `parameter` before it uses results derived from
@@ -166,7 +175,7 @@ class Artifact:
 
     def save(self, path: str | Path) -> None:
         """Writes the artifact to file `path` atomically, with external parameters next to it."""
-        path = Path(path)
+        path = path_of("path", path)
         external = self.manifest.external_parameters
         if external is not None and path.parent / external != (self._folder or Path()) / external:
             write_atomically(path.parent / external, [self.member(external)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 import motet.builder.elementwise as elementwise
+from motet.argument_kinds import brief, integer_of
 from motet.builder.contraction import matmul
 from motet.builder.movement import index
 from motet.builder.tensor import Dim, GraphArgument, GraphText, Tensor, caller, dtype_name, quote
@@ -56,15 +57,17 @@ class Graph(GraphText):
         equal names mean equal extents. Raises CompileError for negative extents, unknown dtypes and
         repeated names."""
         self._new_label(name, "input")
+        if not hasattr(shape, "__iter__"):
+            raise CompileError(f"input {name}: shape {brief(shape)}; expected a tuple of ints and names", caller())
         for extent in shape:
             if isinstance(extent, str):
                 if not re.fullmatch(r"[A-Za-z_]\w*", extent):
                     raise CompileError(
                         f"input {name}: extent {extent!r} is no name; expected an identifier", caller()
                     )
-            elif isinstance(extent, bool) or extent < 0:
+            elif (number := integer_of(int(extent) if _is_whole(extent) else extent)) is None or number < 0:
                 raise CompileError(
-                    f"input {name}: extent {extent!r}; expected a non-negative int or a name", caller()
+                    f"input {name}: extent {brief(extent)}; expected a non-negative int or a name", caller()
                 )
         tensor = Tensor(
             self, self.fresh(), tuple(e if isinstance(e, str) else int(e) for e in shape), dtype_name(dtype)
@@ -136,3 +139,7 @@ class Graph(GraphText):
             raise CompileError(
                 f"{what} {label}: the name is used twice; expected a name of its own", caller()
             )
+
+
+def _is_whole(extent: object) -> bool:
+    return isinstance(extent, float) and extent.is_integer()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from motet.argument_kinds import brief
 from motet.artifact.dtypes import DTYPES
 from motet.errors import CompileError, Location
 
@@ -44,9 +45,9 @@ def dtype_name(dtype: Any) -> str:
         return dtype
     try:
         return _NAMES[np.dtype(dtype)]
-    except (TypeError, KeyError):
+    except (TypeError, ValueError, KeyError):
         raise CompileError(
-            f"dtype {dtype!r}: unknown; expected one of {', '.join(_NAMES.values())}", caller()
+            f"dtype {brief(dtype)}: unknown; expected one of {', '.join(_NAMES.values())}", caller()
         ) from None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import motet
+from motet.argument_kinds import path_of
 from motet.errors import CompileError, OptionError
 from motet.huggingface.configuration import read_configuration
 from motet.runtime.named import check_inputs, names_of
@@ -31,9 +32,7 @@ def from_pretrained(
     length) and images (batch). The others are those of `motet.compile` and `motet.load`. Nothing is downloaded, and
     no code of the folder is run. Raises OptionError for a folder without such a model, and CompileError.
     """
-    if not _is_path(folder):
-        raise OptionError(f"folder: {folder!r} is of type {type(folder).__qualname__}; expected the path of a folder")
-    path = Path(folder)
+    path = path_of("folder", folder, "the path of a folder")
     if not path.is_dir():
         raise OptionError(f"{folder}: not a local folder; nothing is downloaded: hf download NAME --local-dir FOLDER")
     onnx = _onnx_file(path, file)
@@ -77,10 +76,6 @@ class PretrainedModel:
         values = function(*(inputs[name] for name in self.input_names))
         every = values if isinstance(values, tuple) else (values,)
         return dict(zip(self.output_names, every, strict=True))
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, (str, os.PathLike))
 
 
 def _main(session: motet.Session) -> Any:

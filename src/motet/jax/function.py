@@ -10,16 +10,18 @@ import functools
 import inspect
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import RLock
-from typing import Any
+from typing import Any, TypeVar
 
 import motet
+from motet.argument_kinds import check_kind, count_of
 from motet.errors import CallError, CompileError, OptionError
 from motet.jax.arrays import argument_of, import_jax, result_of
 
 _Options = Mapping[str, str | int | bool]
+_T = TypeVar("_T", int, str)
 
 
 def jit(
@@ -44,8 +46,7 @@ def jit(
                                  options=options, threads=threads, kept=kept)  # fmt: skip
     if not callable(function):
         raise OptionError(f"motet.jax.jit: {type(function).__qualname__} given; expected a function")
-    if kept < 1:
-        raise OptionError(f"motet.jax.jit: kept={kept} given; expected at least 1")
+    kept = count_of("motet.jax.jit: kept", kept)
     static = _static_of(function, static_argnums, static_argnames)
     return CompiledFunction(function, static, FunctionSettings(devices, options, threads, kept))
 
@@ -178,12 +179,22 @@ class CompiledFunction:
         return _Specialised(motet.load(artifact, threads=self._settings.threads), kinds, results, structure)
 
 
+def _each(name: str, given: _T | Sequence[_T], kind: type[_T], expected: str) -> Sequence[_T]:
+    """One value, or several. Raises OptionError for anything but values of `kind`."""
+    if isinstance(given, kind):
+        return [given]
+    check_kind(f"motet.jax.jit: {name}", given, Iterable, expected)
+    for value in given:
+        check_kind(f"motet.jax.jit: {name}", value, kind, expected)
+    return list(given)
+
+
 def _static_of(
     function: Callable[..., Any], positions: int | Sequence[int], names: str | Sequence[str]
 ) -> StaticArguments:
     """Static arguments by position and by name: each parameter that is named one way is static the other way, too."""
-    numbers = {positions} if isinstance(positions, int) else set(positions)
-    words = {names} if isinstance(names, str) else set(names)
+    numbers = set(_each("static_argnums", positions, int, "a position of an argument, or several"))
+    words = set(_each("static_argnames", names, str, "a name of an argument, or several"))
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import motet
+from motet.argument_kinds import count_of, path_of
 from motet.errors import OptionError, OutOfMemoryError
 from motet.llm.architecture import Architecture
 from motet.llm.decoder import BITS, WEIGHTS, build_decoder
@@ -58,9 +59,8 @@ def load(
     OptionError for a file that is not a supported model, OutOfMemoryError, before anything is loaded, if the model does
     not fit, CompileError.
     """
-    if min(context, chunk, batch) < 1:
-        raise OptionError(f"context {context}, chunk {chunk}, batch {batch}: expected 1 or more")
-    source = open_source(Path(path))
+    context, chunk, batch = count_of("context", context), count_of("chunk", chunk), count_of("batch", batch)
+    source = open_source(path_of("path", path, "the path of a model's folder, or of a GGUF file"))
     kind, _, size = (weights or ("stored" if source.is_gguf else "f32")).partition(":")
     if size and (not size.isdigit() or kind not in BITS):
         raise OptionError(f"weights: {weights!r}; expected a group only for {', '.join(BITS)}, as in int4:128")

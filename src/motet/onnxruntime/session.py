@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from motet.argument_kinds import check_kind, path_of, refuse_kind
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import show
 from motet.artifact.schema import TensorSpec
 from motet.errors import CallError, OptionError
 from motet.onnxruntime.options import threads_of
-from motet.onnxruntime.value import OrtValue, type_name
+from motet.onnxruntime.value import OrtValue, array_of, type_name
 from motet.runtime.named import call_by_name, names_of
 from motet.runtime.session import Session, load
 
@@ -85,8 +85,10 @@ class InferenceSession:
         CallError for wrong names, shapes and dtypes.
         """
         if _is_mapping(input_feed):
-            input_feed = {name: _array(value, self._dtypes.get(name)) for name, value in input_feed.items()}
-        return call_by_name(self._function, output_names or None, input_feed)
+            input_feed = {name: _array(name, value, self._dtypes.get(name)) for name, value in input_feed.items()}
+        if isinstance(output_names, (list, tuple)) and not output_names:
+            output_names = None
+        return call_by_name(self._function, output_names, input_feed)
 
     def io_binding(self) -> IOBinding:
         """An empty binding of inputs and outputs of this session."""
@@ -94,6 +96,7 @@ class InferenceSession:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Call with the inputs of a binding; it keeps the outputs."""
+        check_kind("iobinding", iobinding, IOBinding, "session.io_binding()")
         iobinding.call()
 
 
@@ -114,6 +117,7 @@ class IOBinding:
     def bind_output(self, name: str, device_type: str = "cpu") -> None:
         """Ask for an output, in new memory of the host. Raises CallError for an unknown name, OptionError for another
         device."""
+        check_kind("device_type", device_type, str, "'cpu'")
         if device_type != "cpu":
             raise OptionError(f"bind_output: device {device_type!r}: expected 'cpu'; session.motet(…, out=…) writes to "
                               "tensors of other devices")  # fmt: skip
@@ -122,10 +126,12 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind the memory of a value to an input."""
+        check_kind("ortvalue", ortvalue, OrtValue, "an OrtValue")
         self.bind_cpu_input(name, ortvalue.numpy())
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output to the memory of a value."""
+        check_kind("ortvalue", ortvalue, OrtValue, "an OrtValue")
         self.bind_output(name)
         self._wanted[name] = ortvalue
 
@@ -158,9 +164,9 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
+def _array(name: str, value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     """`value` as an array. What has no dtype of its own takes `dtype`, unless that changed its integers."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    array = array_of(f"input {name!r}", value)
     if dtype is None or not isinstance(value, (bool, int, float, list, tuple)):
         return array
     if not np.can_cast(array.dtype, dtype, "same_kind"):
@@ -177,20 +183,34 @@ def _open(source: str | os.PathLike[str] | bytes, threads: int | None) -> Sessio
         if source[:4] == b"PK\x03\x04":
             return load(source, threads=threads)
         return load(motet.compile(source, format="onnx"), threads=threads)
-    path = Path(os.fspath(source))
+    path = path_of("path_or_bytes", source, "the path or the bytes of an ONNX model or an artifact")
     if path.suffix == ".motet":
         return load(path, threads=threads)
     return load(motet.compile(path), threads=threads)
 
 
-def _check_providers(providers: Sequence[Provider] | None, options: Sequence[Mapping[str, Any]] | None) -> None:
+def _check_providers(
+    providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[str, Any]] | None
+) -> None:
     """Raises OptionError unless the host is among the providers. Others are skipped, as onnxruntime does with those
     that it lacks."""
-    names = [provider if isinstance(provider, str) else provider[0] for provider in providers or [_CPU]]
-    if not {_OWN, _CPU} & set(names):
+    expected = f"a list of names, ['{_CPU}'], or of pairs of a name and options"
+    if isinstance(providers, str):
+        refuse_kind("providers", providers, expected)
+    providers = [_CPU] if providers is None else providers
+    check_kind("providers", providers, Iterable, expected)
+    names = [provider[0] if isinstance(provider, (tuple, list)) and provider else provider
+             for provider in providers]
+    for name in names:
+        check_kind("providers", name, str, expected)
+    provider_options = [] if provider_options is None else provider_options
+    check_kind("provider_options", provider_options, Iterable, "None")
+    if names and not {_OWN, _CPU} & set(names):
         raise OptionError(f"providers: {', '.join(names)} given; {_OWN} or {_CPU} expected; for another device, "
                           "compile the model for it, and load the artifact by motet.load")  # fmt: skip
-    if any(options or ()):
+    for each in provider_options:
+        check_kind("provider_options", each, Mapping, "None")
+    if any(provider_options):
         raise OptionError("provider_options: not supported; leave them out")
 
 
@@ -203,5 +223,6 @@ def _arguments(specs: Sequence[TensorSpec]) -> list[NodeArg]:
 
 
 def _check_name(name: str, known: Sequence[NodeArg]) -> None:
+    check_kind("name", name, str, "the name of an input or output", CallError)
     if all(name != each.name for each in known):
         raise CallError(f"no input or output {name!r}; there are: {', '.join(each.name for each in known) or 'none'}")

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from motet.argument_kinds import check_kind, extents_of, refuse_kind
 from motet.errors import CallError, OptionError
+from motet.runtime.device_array import dtype_of
 
 _TYPES = {
     "float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
@@ -20,11 +22,22 @@ def type_name(dtype: np.dtype[Any]) -> str:
     return f"tensor({_TYPES.get(dtype.name, dtype.name)})"
 
 
+def array_of(name: str, value: Any) -> np.ndarray:
+    """`value`, or the array that numpy makes of it, in place where it can. Raises CallError for what is no tensor."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = None
+    if array is None or array.dtype.hasobject:
+        refuse_kind(name, value, "an array of numbers", CallError)
+    return array
+
+
 class OrtValue:
     """A tensor in the host's memory, which bindings read and write in place."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = array
+        self._array = array_of("OrtValue", array)
 
     @classmethod
     def ortvalue_from_numpy(cls, numpy_obj: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
@@ -38,7 +51,7 @@ class OrtValue:
     ) -> OrtValue:
         """New memory."""
         _check_device(device_type)
-        return cls(np.zeros(tuple(shape), element_type))
+        return cls(np.zeros(extents_of("OrtValue: shape", shape), dtype_of(element_type)))
 
     def numpy(self) -> np.ndarray:
         """The tensor as an array, without a copy."""
@@ -72,5 +85,6 @@ class OrtValue:
 
 
 def _check_device(name: str) -> None:
+    check_kind("device_type", name, str, "'cpu'")
     if name != "cpu":
         raise OptionError(f"OrtValue: device {name!r}: expected 'cpu'; session.motet takes tensors of other devices")

@@ -29,6 +29,7 @@ import torch._dynamo.config
 import torch._dynamo.eval_frame
 from torch import fx
 
+from motet.argument_kinds import check_kind
 from motet.errors import CompileError, OptionError, WorkerCrash
 from motet.pytorch import chance
 from motet.pytorch.export import export_module
@@ -59,6 +60,7 @@ def motet_backend(
     from torch._decomp import get_decompositions
     from torch._dynamo.backends.common import aot_autograd
 
+    check_kind("options", options or {}, Mapping, 'a mapping such as {"devices": "host"}')
     settings = dict(options or {})
     freeze = bool(settings.pop("freeze", True))
     attempts: list[Attempt] = []

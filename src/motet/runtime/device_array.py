@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from motet.argument_kinds import extents_of
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.errors import CallError
 from motet.runtime.device import Buffer, Device
@@ -126,17 +127,16 @@ def dtype_of(dtype: Any) -> np.dtype[Any]:
         if isinstance(dtype, str) and dtype in DTYPES:
             return DTYPES[dtype]
         kind = np.dtype(dtype)
-        spelling(kind)
     except (KeyError, TypeError, ValueError):
-        raise CallError(f"dtype {dtype!r}: unknown; expected one of {', '.join(DTYPES)}") from None
+        kind = None
+    if kind is None or kind.newbyteorder("=") not in DTYPES.values():
+        raise CallError(f"dtype {dtype!r}: unknown; expected one of {', '.join(DTYPES)}")
     return kind
 
 
 def allocate_on(device: Device, shape: Sequence[int], dtype: Any) -> DeviceArray:
     """Allocate memory for a tensor, uninitialised. `dtype` is MLIR's spelling or anything that numpy accepts. Raises
     CallError for an invalid shape or dtype, and OutOfMemoryError."""
-    kind = dtype_of(dtype)
-    if any(extent < 0 for extent in shape):
-        raise CallError(f"shape {'x'.join(map(str, shape))}: expected no negative extent")
+    kind, shape = dtype_of(dtype), extents_of("shape", shape)
     buffer = device.allocate(math.prod(shape) * kind.itemsize)
     return DeviceArray(device, buffer, shape, kind)

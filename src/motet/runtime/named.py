@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from motet.argument_kinds import check_kind
 from motet.artifact.schema import TensorSpec
 from motet.errors import CallError
 from motet.runtime.function import Function
@@ -18,6 +19,8 @@ def call_by_name(function: Function, names: Sequence[str] | None, feeds: Mapping
     if not _is_mapping(feeds):
         raise CallError(f"{function.name}: feeds: {type(feeds).__qualname__} given; expected a mapping of names of "
                         "inputs to arrays")
+    if names is not None:
+        check_kind(f"{function.name}: names", names, Iterable, "a list of names of results", CallError)
     if isinstance(names, str):
         raise CallError(f"{function.name}: names: the text {names!r} given; expected a list of names, [{names!r}]")
     inputs, results = names_of(function.signature.inputs), names_of(function.signature.results)
@@ -48,5 +51,5 @@ def names_of(specs: Sequence[TensorSpec]) -> list[str]:
 
 def _check(function: str, kind: str, given: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
     for name in given:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise CallError(f"{function}: no {kind} {name!r}; there are: {', '.join(known) or 'none'}")

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import motet.cpu_features as cpu_features
+from motet.argument_kinds import check_kind, count_of, path_of, refuse_kind
 from motet.artifact.device_flags import bindings_of
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Signature, Variant
@@ -76,10 +77,8 @@ def load(
     """
     source = _opened(source, copy)
     bindings = bindings_of(devices)
-    if threads is not None:
-        _check_count("threads", threads)
-    _check_count("in_flight", in_flight)
-    session = Session(source, thread_count() if threads is None else threads, bindings, in_flight)
+    threads = thread_count() if threads is None else count_of("threads", threads)
+    session = Session(source, threads, bindings, count_of("in_flight", in_flight))
     _log.info("loaded %s: code for %s, %d threads", source.name,
               ", ".join(variant.target for variant in session.variants), session.threads)
     return session
@@ -89,30 +88,16 @@ def _opened(source: str | Path | bytes | bytearray | memoryview | Artifact, copy
     """The artifact. Raises OptionError for what is none, with what to do."""
     if isinstance(source, Artifact):
         return source
-    if isinstance(source, (str, Path)):
-        if "\n" in (text := str(source)):
-            raise OptionError("source: it is the text of a program, not an artifact; expected motet.load(motet.compile("
-                              "text)), or the path of an artifact")
-        if Path(text).suffix in _PROGRAMS and Path(text).is_file():
-            raise OptionError(f"source: {text} is a program, not an artifact; expected motet.load(motet.compile("
-                              f"{text!r})), or the path of an artifact")
-        return Artifact.open(source, copy=copy)
-    if not _is_bytes(source):
-        raise OptionError(f"source: {source!r} is of type {type(source).__qualname__}; expected the path of an "
-                          "artifact, its bytes, or what motet.compile returns")
-    return Artifact.from_bytes(source)
-
-
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, (bytes, bytearray, memoryview))
-
-
-def _check_count(name: str, given: object) -> None:
-    """Raises OptionError unless `given` is a positive int."""
-    if isinstance(given, bool) or not isinstance(given, (int, np.integer)):
-        raise OptionError(f"{name}: {given!r} given, of type {type(given).__qualname__}; expected a number such as 4")
-    if given < 1:
-        raise OptionError(f"{name}: {given} given, at least 1 expected")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Artifact.from_bytes(source)
+    path = path_of("source", source, "the path of an artifact, its bytes, or what motet.compile returns")
+    if "\n" in (text := str(path)):
+        raise OptionError("source: it is the text of a program, not an artifact; expected motet.load(motet.compile("
+                          "text)), or the path of an artifact")
+    if path.suffix in _PROGRAMS and path.is_file():
+        raise OptionError(f"source: {text} is a program, not an artifact; expected motet.load(motet.compile("
+                          f"{text!r})), or the path of an artifact")
+    return Artifact.open(path, copy=copy)
 
 
 class Session:
@@ -218,7 +203,7 @@ class Session:
                         "its bytes (bytes(session.artifact.data)), and call motet.load there")
 
     def __getitem__(self, name: str) -> Function:
-        function = self._functions.get(name)
+        function = self._functions.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         if function is None:
             raise CallError(f"{self.artifact.name}: no function {name!r}; there are: {self._names}")
         return function
@@ -250,7 +235,10 @@ class Session:
     def put(self, array: Any, device: str = "") -> DeviceArray:
         """A copy of `array` on `device`, a device of the program (may be omitted if there is only one), for any number
         of calls. Raises CallError for an unknown device, OutOfMemoryError."""
-        given = np.ascontiguousarray(array)
+        try:
+            given = np.ascontiguousarray(array)
+        except (TypeError, ValueError):  # a list of rows of several lengths, a tensor that numpy cannot read
+            refuse_kind("array", array, "a numpy array, or what numpy makes one of", CallError)
         there = self.empty(given.shape, given.dtype, device)
         there.write(given)
         return there
@@ -358,6 +346,7 @@ class Session:
 
     def _home(self, name: str) -> Device:
         """The open device bound to the program's device `name`."""
+        check_kind("device", name, str, "the name of a device of the program", CallError)
         if self._bound is not None:
             return self._bound.device(name)
         if name not in ("", HOST):

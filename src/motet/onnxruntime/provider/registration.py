@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from motet.argument_kinds import check_kind
 from motet.errors import DeviceError
 from motet.onnxruntime.provider.contexts import NAME
 from motet.onnxruntime.provider.provider import ProviderFactory
@@ -20,6 +21,7 @@ def register_provider(name: str = "Motet") -> list[Any]:
 
     Raises DeviceError if onnxruntime is missing or older than 1.23, or for a processor without a library.
     """
+    check_kind("name", name, str, "a name for the provider")
     onnxruntime = _imported()
     if found := _devices(onnxruntime):
         return found
