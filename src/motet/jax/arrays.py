@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OptionError
-from motet.runtime.dlpack import make_capsule
-
-_CPU = (1, 0)  # DLPack's type and number
+from motet.runtime.jax_arrays import to_jax
 
 
 def import_jax() -> Any:
@@ -30,31 +28,7 @@ def argument_of(value: Any, kind: Any, jax: Any) -> Any:
 
 def result_of(value: Any, kind: Any, jax: Any) -> Any:
     """A result of a session as an array of JAX of the dtype of `kind`."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    if array.dtype != kind.dtype:
-        array = array.view(kind.dtype)  # integers without a sign
-    if array.size:
-        try:
-            return jax.dlpack.from_dlpack(_HostTensor(array))
-        except (BufferError, RuntimeError):
-            pass  # a dtype that DLPack, or JAX, does not pass on
-    return jax.numpy.asarray(array)
-
-
-class _HostTensor:
-    """An array for consumers of DLPack, with dtypes that numpy does not export."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self._array = array
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU
-
-    def __dlpack__(
-        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
-    ) -> Any:
-        del stream, dl_device, copy  # the consumer is on the host, too
-        array = self._array
-        versioned = max_version is not None and max_version >= (1, 0)
-        return make_capsule(array.ctypes.data, array.shape, array.dtype, _CPU, array, versioned=versioned)
+    if isinstance(value, jax.Array) and value.dtype == kind.dtype:
+        return value
+    array = np.asarray(value)
+    return to_jax(array if array.dtype == kind.dtype else array.view(kind.dtype), jax)  # integers without a sign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
@@ -12,6 +13,7 @@ from motet.errors import CallError
 from motet.runtime.device import Device
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.instantiate import Shape
+from motet.runtime.jax_arrays import to_jax
 from motet.runtime.tensors import Array
 from motet.runtime.trace import CallEvents
 
@@ -66,6 +68,7 @@ class Call:
         self.results = results
         self.returned = returned
         self.strided: list[tuple[Array, Array]] = []  # the caller's array, and the contiguous one
+        self.for_jax: list[int] = []  # results that become arrays of JAX, which cannot change, after the call
         self._late: list[tuple[DeviceArray, Array]] = []
 
     def arrays(self) -> list[Tensor]:
@@ -81,6 +84,8 @@ class Call:
             tensor.write(array)
         for view, array in self.strided:
             np.copyto(view, array)
+        for index in self.for_jax:
+            self.returned[index] = to_jax(self.returned[index], sys.modules["jax"])
         if len(self.returned) == 1:
             return self.returned[0]
         return tuple(self.returned) if self.returned else None

@@ -26,6 +26,7 @@ from motet.runtime.drivers.host.torch_call import torch_call
 from motet.runtime.foreign import Again, Callee, Enqueued, StreamCalls, calls_on, calls_with
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape
+from motet.runtime.jax_arrays import jax_results
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
@@ -84,10 +85,11 @@ class Function:
         """Run the function and return its result; a tuple if there are several, None if there are none.
 
         Inputs are given in order, by name (`f(x, weights=w)`), or as one dict. `arguments` are numpy arrays, torch
-        tensors, or other objects with DLPack or a buffer, of the shapes and dtypes of `signature`. Destination
-        arguments are written in place and also returned. `out` gives memory for the results: an array, or a tuple with
-        one entry per result, None for a new one. With tensors on a GPU, the call is put on their library's current
-        stream, or on `stream`, and results are allocated on the GPU; the call may not have ended when it returns.
+        tensors, or other objects with DLPack or a buffer, of the shapes and dtypes of `signature`. Results are torch
+        tensors, or arrays of JAX, if an argument is one, else numpy arrays. Destination arguments are written in place
+        and also returned. `out` gives memory for the results: an array, or a tuple with one entry per result, None for
+        a new one. With tensors on a GPU, the call is put on their library's current stream, or on `stream`, and results
+        are allocated on the GPU; the call may not have ended when it returns.
         Raises CallError for unsuitable arguments, OutOfMemoryError.
         """
         if named:
@@ -295,6 +297,7 @@ class Function:
         self._check_overlaps(_as_given(inputs, strided), _as_given(results, strided), self._given(out))
         call = Call(instance, again, inputs, results, returned)
         call.strided = strided
+        call.for_jax = jax_results(arguments, self._whole.results, self._given(out), returned)
         return call
 
     def _check_count(self, arguments: Sequence[Any]) -> None:

@@ -1,7 +1,8 @@
 """Callers' tensors as numpy arrays, without a copy, and results as the caller's kind of tensor.
 
 Accepted are numpy arrays, objects with DLPack (torch, jax, …) or the buffer protocol (array.array, memoryview, bytes),
-and Python numbers for tensors of rank 0. Results are torch tensors if an argument is one, else numpy arrays.
+and Python numbers for tensors of rank 0. Results are torch tensors if an argument is one, arrays of JAX if one is
+JAX's (`jax_arrays.py`), else numpy arrays.
 """
 
 from __future__ import annotations

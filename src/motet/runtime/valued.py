@@ -94,6 +94,6 @@ def _on_host(result: Any) -> Any:
     """A result as an array of numpy."""
     if isinstance(result, DeviceArray):
         return result.numpy()
-    if isinstance(result, np.ndarray):
-        return result
-    return result.get() if hasattr(result, "get") else result.cpu().numpy()  # CuPy's, or PyTorch's
+    if hasattr(result, "get"):
+        return result.get()  # CuPy's
+    return result.cpu().numpy() if hasattr(result, "cpu") else np.asarray(result)  # PyTorch's, JAX's or numpy's
