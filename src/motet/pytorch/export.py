@@ -54,7 +54,7 @@ from motet.pytorch.interface import Guard, Interface
 from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
-from motet.pytorch.places import called, find_place, module_path
+from motet.pytorch.places import called, find_place, paths_with_submodules, source_names
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 from motet.serialized import write_serialized
@@ -167,7 +167,7 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     context = new_context()
     register_torch_dialect(context)
     importer = fx_importer().FxImporter(context=context, hooks=_hooks(parameters))
-    _name_locations(importer, context)
+    _name_locations(importer, context, program.graph)
     try:
         function = importer.import_program(program, func_name="main").operation
     except (NotImplementedError, AssertionError, TypeError, ValueError, KeyError) as error:
@@ -283,8 +283,9 @@ def _refuse_chance(program: ExportedProgram, name: str) -> None:
             )
 
 
-def _name_locations(importer: Any, context: ir.Context) -> None:
-    """Let the importer name the location of each operation by the path of its module; it has no hook for this."""
+def _name_locations(importer: Any, context: ir.Context, graph: torch.fx.Graph) -> None:
+    """Let the importer name the location of each operation by its module and operator; it has no hook for this."""
+    inner = paths_with_submodules(graph)
     plain = type(importer._cc)
 
     class Named(plain):
@@ -292,7 +293,9 @@ def _name_locations(importer: Any, context: ir.Context) -> None:
 
         def get_node_location(self, node: torch.fx.Node) -> ir.Location:
             place = plain.get_node_location(self, node) or ir.Location.unknown(context)
-            return ir.Location.name(module_path(node), place, context)
+            for name in reversed(source_names(node, inner)):
+                place = ir.Location.name(name, place, context)
+            return place
 
     importer._cc = Named(context, py_attr_tracker=importer._py_attr_tracker)
 

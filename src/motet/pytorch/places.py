@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import torch
 
@@ -26,6 +27,30 @@ def called(node: torch.fx.Node) -> str:
     """How errors name what a node calls: its operator, and the module that calls it."""
     path, operator = module_path(node), str(node.target).removesuffix(".default")
     return operator if path == node.name else f"{operator} in module {path}"
+
+
+def source_names(node: torch.fx.Node, inner: Collection[str]) -> list[str]:
+    """The names of the operation that a node becomes, the most precise first. One that stands in the code of a module
+    which calls others, of the paths `inner`, or of the user's module with a number for a name, has its operator after
+    the module's path, `layer1.0.relu`."""
+    path, operator = module_path(node), str(node.target).partition(".")[2].partition(".")[0].strip("_")
+    if path == node.name or not operator or not (path in inner or _is_own_and_numbered(node, path)):
+        return [path]
+    return [f"{path}.{operator}", path]
+
+
+def paths_with_submodules(graph: torch.fx.Graph) -> set[str]:
+    """The paths of modules within which the nodes of other modules are."""
+    stacks = [node.meta.get("nn_module_stack") or {} for node in graph.nodes]
+    outer = (str(path) for stack in stacks for path, *_ in list(stack.values())[:-1] if path)
+    return {path.removeprefix("L['self'].") for path in outer}
+
+
+def _is_own_and_numbered(node: torch.fx.Node, path: str) -> bool:
+    """Whether the module of a node is of a class of the user's, and has a number for a name, as within Sequential."""
+    kind = list(node.meta["nn_module_stack"].values())[-1][1]
+    name = kind if isinstance(kind, str) else kind.__module__
+    return path.rpartition(".")[2].isdigit() and not name.startswith("torch.nn.")
 
 
 def module_path(node: torch.fx.Node) -> str:

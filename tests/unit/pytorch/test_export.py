@@ -334,3 +334,42 @@ def test_a_tensor_given_twice_is_two_inputs() -> None:
     session = motet.load(motet.compile(Function(lambda a, b: a - 2 * b), inputs=[x, x]))
     a, b = torch.randn(2, 3), torch.randn(2, 3)
     torch.testing.assert_close(session(a, b), a - 2 * b)
+
+
+class Skip(torch.nn.Module):
+    """Operators in its own code, next to a submodule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(6, 6)
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(torch.relu(self.dense(x)) + x)
+
+
+class Scale(torch.nn.Module):
+    """An operator in the code of a module without submodules."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.cumsum(x, 1)
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks, self.scale = torch.nn.Sequential(Skip(), Scale()), Scale()
+
+    def forward(self, x: Any) -> Any:
+        return torch.cumsum(self.scale(self.blocks(x)), 0)
+
+
+def test_operators_in_the_code_of_a_module_are_named_by_its_path_and_the_operator() -> None:
+    artifact = motet.compile(Scaled().eval(), inputs=(torch.ones(4, 6),))
+    (schedule,) = artifact.manifest.variants[0].schedules.values()
+    named = [command.source for command in schedule.commands if command.source]
+    assert named[0] == "blocks.0.dense + blocks.0.relu + blocks.0.add + blocks.0.sin"
+    assert named[1:3] == ["blocks.1.cumsum", "scale"]  # the class says what the second is for
+    assert named[3].startswith("cumsum")
+    placed = motet.compile(Scaled().eval(), inputs=(torch.ones(4, 6),), devices={"a": "host", "b": "host"},
+                           place={"blocks.0": "b", "blocks.1.cumsum": "b"})  # a module's path, and a name
+    assert len(placed.manifest.regions) > 1
