@@ -22,6 +22,7 @@ from motet.lab.counters import callgrind, energy, gpu_resources, perf_events
 from motet.lab.limits import MARGIN, DeviceLimits, limits_of
 from motet.lab.measuring import MeasuredFunction, MeasurePlan, Measurer, Samples, measuring, seconds_of
 from motet.lab.subject import KernelSubject, compile_with, device_info, expect_legal, open_program, subject_of
+from motet.measuring.ratios import Ratio, ratio_of
 from motet.records.machine import fingerprint
 from motet.records.record import Record
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
 
 COUNTERS = (*perf_events.NAMES, energy.NAME, callgrind.NAME, *gpu_resources.NAMES)
+
+_ROUNDS = 9  # samples of each of two schedules that are compared
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,24 @@ def evaluate(
     extra = callgrind.counts(subject, taken, counters) | gpu_resources.counts(artifact, subject, counters)
     record = replace_record(found.record, validated=bool(lines), counters=found.counters | extra)
     return replace(found, record=record, counters=found.counters | extra, validated=lines)
+
+
+def compared(
+    measurer: Measurer, subject: KernelSubject, schedules: tuple[KernelSchedule, KernelSchedule], plan: MeasurePlan
+) -> Ratio | None:
+    """The time of the first schedule relative to that of the second, by alternating samples. None if one fails."""
+    plan = replace(plan, repeat=1)
+    pairs: list[tuple[float, float]] = []
+    try:
+        artifacts = [compile_with(subject, schedule) for schedule in schedules]
+        for _ in range(_ROUNDS):
+            one, other = (
+                measurer.measure(bytes(artifact.data), what(subject, artifact), plan) for artifact in artifacts
+            )
+            pairs.append((seconds_of(one.seconds), seconds_of(other.seconds)))
+    except MotetError:
+        return None
+    return ratio_of(pairs)
 
 
 def expect_counters(counters: Sequence[str]) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
 from motet.errors import CallError, MotetError, OptionError, WrongResults
 from motet.lab.evaluation import (
     assessed,
     code_size,
+    compared,
     evaluate,
     expect_possible,
     record_of,
@@ -31,12 +32,11 @@ from motet.lab.space import Point, ScheduleSpace
 from motet.lab.strategies.strategy import Strategy
 from motet.lab.subject import KernelSubject, compile_with, device_info
 from motet.lab.workers import Workers
-from motet.measuring.ratios import Ratio, ratio_of
+from motet.measuring.ratios import Ratio
 from motet.records.machine import fingerprint
 from motet.records.record import Record, canonical
 
 _PLAN = MeasurePlan(repeat=3, min_repeat_ms=5.0, most_seconds=5.0)
-_ROUNDS = 9  # samples of the compiler's choice and of the best schedule, in turn
 _REPEATED = 50  # proposals of known schedules in a row after which a search ends
 
 
@@ -215,18 +215,7 @@ class Search:
     def _gain(self, measurer: Measurer, best: KernelSchedule) -> Ratio | None:
         """The time of the compiler's choice relative to that of `best`, by alternating samples: those of the search
         are from other times, and the best of many figures is one that noise made small. None if one fails now."""
-        plan = replace(self._plan, repeat=1)
-        pairs: list[tuple[float, float]] = []
-        try:
-            artifacts = [compile_with(self.subject, schedule) for schedule in (self.subject.chosen, best)]
-            for _ in range(_ROUNDS):
-                chosen, other = (
-                    measurer.measure(bytes(artifact.data), what(self.subject, artifact), plan) for artifact in artifacts
-                )
-                pairs.append((seconds_of(chosen.seconds), seconds_of(other.seconds)))
-        except MotetError:
-            return None
-        return ratio_of(pairs)
+        return compared(measurer, self.subject, (self.subject.chosen, best), self._plan)
 
 
 def _seconds_or_infinite(record: Record | None) -> float:

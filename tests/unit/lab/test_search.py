@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from motet.artifact.reader import Artifact
-from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule
+from motet.compiler.kernels.schedule import KernelSchedule, decode_schedule, encode_schedule
 from motet.errors import CallError, MotetError, OptionError, WrongResults
 from motet.lab import measuring
 from motet.lab.counters import energy
@@ -21,6 +22,7 @@ from motet.lab.subject import KernelSubject, open_program, subject_of
 from motet.lab.workers import LocalWorkers
 from motet.records.database import Database
 from motet.records.record import Record, canonical
+from motet.tools.lab.explain import best_lines
 from motet.tools.lab.explore import state_lines
 
 Problem = type[Exception] | None
@@ -84,8 +86,8 @@ def test_the_best_is_compared_with_the_compilers_choice_by_alternating_samples(
             return Samples([taken[data] * (1 + len(order) / 100)], 1, 1)
 
     best = decode_schedule(nest(subject, 2))
-    monkeypatch.setattr("motet.lab.search.what", lambda *_: None)
-    monkeypatch.setattr("motet.lab.search.compile_with", lambda _, given: SimpleNamespace(
+    monkeypatch.setattr("motet.lab.evaluation.what", lambda *_: None)
+    monkeypatch.setattr("motet.lab.evaluation.compile_with", lambda _, given: SimpleNamespace(
         data=b"best" if given is best else b"compiler"))
     search = Search(subject, None, RandomSearch, Budget(4), LocalWorkers(1))  # type: ignore[arg-type]
     search._plan = MeasurePlan()
@@ -189,3 +191,28 @@ def test_a_measurer_keeps_its_process_and_ends_it(monkeypatch: pytest.MonkeyPatc
     assert len(found) == 1
     with pytest.raises(ProcessLookupError):
         os.kill(int(found.pop()), 0)
+
+
+def test_explain_measures_the_best_record_in_turn_with_the_schedule(
+    subject: KernelSubject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    listed, given = subject.listed, decode_schedule(nest(subject, 3))
+    kept = Record(listed.key, listed.target, "m", nest(subject, 2), seconds=2.0, validated=True)
+    with Database(tmp_path / "a.db", create=True) as database:
+        database.add([kept])
+    order: list[KernelSchedule] = []
+
+    class Device:
+        def measure(self, data: KernelSchedule, what: object, plan: MeasurePlan) -> Samples:
+            order.append(data)
+            return Samples([3.0 if data is given else 2.0], 1, 1)
+
+    monkeypatch.setattr("motet.lab.measuring.measuring", lambda: nullcontext(Device()))
+    monkeypatch.setattr("motet.lab.evaluation.what", lambda *_: None)
+    monkeypatch.setattr("motet.lab.evaluation.compile_with", lambda _, taken: SimpleNamespace(data=taken))
+    monkeypatch.setattr("motet.lab.evaluation.bytes", lambda data: data, raising=False)
+    found = SimpleNamespace(record=kept)
+    line = best_lines(subject, given, found, str(tmp_path / "a.db"))[0]  # type: ignore[arg-type]
+    assert ", 1.50 times as fast now (95 %: 1.500 to 1.500), on m: " in line
+    assert order[0::2] == [given] * 9 and all(canonical(encode_schedule(each)) == canonical(kept.schedule)
+                                              for each in order[1::2])

@@ -46,7 +46,7 @@ def explain_kernel(
     lines = [*kernel_lines(subject.listed), "", *evaluation_lines(found), "", *limit_lines(found), "",
              *_refused_lines(subject, given)]
     if db and Path(db).exists():
-        lines += ["", *_best_lines(subject, found, db)]
+        lines += ["", *best_lines(subject, given, found, db)]
     typer.echo("\n".join(lines))
 
 
@@ -79,8 +79,11 @@ def _refused_lines(subject: KernelSubject, given: KernelSchedule) -> list[str]:
     return [*lines, *(refused_fields(subject, given) or ["  none of half or double each number"])]
 
 
-def _best_lines(subject: KernelSubject, found: Evaluation, db: str) -> list[str]:
-    """The best record in comparison."""
+def best_lines(subject: KernelSubject, given: KernelSchedule, found: Evaluation, db: str) -> list[str]:
+    """The best record in comparison: measured now, in turn with `given`, since its figure is from another time."""
+    from motet.compiler.kernels.schedule import decode_schedule
+    from motet.lab.evaluation import compared
+    from motet.lab.measuring import MeasurePlan, measuring
     from motet.records.database import Database
     from motet.records.record import canonical
     from motet.tools.show import show_seconds
@@ -91,12 +94,14 @@ def _best_lines(subject: KernelSubject, found: Evaluation, db: str) -> list[str]
         best = next(iter(database.best(found.record.machine, kernel=listed.key, target=listed.target)), None)
     if best is None or best.seconds is None:
         return [f"{db}: no record of this kernel with a figure"]
+    with measuring() as measurer:
+        ratio = compared(measurer, subject, (given, decode_schedule(best.schedule)), MeasurePlan(most_seconds=2.0))
+    told = "cannot be measured now" if ratio is None else f"{ratio.median:.2f} times as fast now{ratio.span}"
     failed = [each for each in records if each.seconds is None]
     more = len(failed) - _FAILURES
     return [
-        f"{db}: {len(records) - len(failed)} records and {len(failed)} failures; best {show_seconds(best.seconds)} "
-        f"({found.seconds / best.seconds:.2f} times as fast{'' if best.trusted else ', not validated'}) on "
-        f"{best.machine}: {canonical(best.schedule)}",
+        f"{db}: {len(records) - len(failed)} records and {len(failed)} failures; best {show_seconds(best.seconds)}, "
+        f"{told}{'' if best.trusted else ', not validated'}, on {best.machine}: {canonical(best.schedule)}",
         *(f"  failed: {each.error}" for each in failed[:_FAILURES]),
         *([f"  … and {more} more failures; motet lab records list {db} shows them"] if more > 0 else []),
     ]
