@@ -13,10 +13,10 @@ _TOLERATED = (
     "graph_optimization_level", "inter_op_num_threads", "log_severity_level", "log_verbosity_level", "logid",
     "use_deterministic_compute",
 )
+_FOLLOWED = ("intra_op_num_threads", "enable_profiling", "profile_file_prefix")
+_PREFIX = "onnxruntime_profile_"  # onnxruntime's default
 _REFUSED = {
-    "enable_profiling": "motet bench --profile, or session.motet.profile(…), shows the time of each kernel",
     "optimized_model_filepath": "motet compile writes an artifact",
-    "profile_file_prefix": "motet bench --profile, or session.motet.profile(…), shows the time of each kernel",
 }
 
 
@@ -38,20 +38,25 @@ class ExecutionMode(IntEnum):
 
 
 class SessionOptions:
-    """`intra_op_num_threads` is the number of threads, 0 for all. Other options of onnxruntime are kept without an
-    effect, or refused with OptionError when they are set."""
+    """`intra_op_num_threads` is the number of threads, 0 for all. With `enable_profiling` calls are traced, and
+    `end_profiling` of the session writes a file whose name begins with `profile_file_prefix`. Other options of
+    onnxruntime are kept without an effect, or refused with OptionError when they are set."""
 
     intra_op_num_threads: int
+    enable_profiling: bool
+    profile_file_prefix: str
 
     def __init__(self) -> None:
         self.intra_op_num_threads = 0
+        self.enable_profiling = False
+        self.profile_file_prefix = _PREFIX
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _REFUSED and value:
             raise OptionError(f"SessionOptions.{name}: not supported; {_REFUSED[name]}")
-        if name not in ("intra_op_num_threads", *_TOLERATED, *_REFUSED):
-            raise OptionError(f"SessionOptions.{name}: no such option; there are: intra_op_num_threads and, without an "
-                              f"effect, {', '.join(_TOLERATED)}")  # fmt: skip
+        if name not in (*_FOLLOWED, *_TOLERATED, *_REFUSED):
+            raise OptionError(f"SessionOptions.{name}: no such option; there are: {', '.join(_FOLLOWED)} and, without "
+                              f"an effect, {', '.join(_TOLERATED)}")  # fmt: skip
         super().__setattr__(name, value)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
@@ -78,10 +83,17 @@ def threads_of(options: Any) -> int | None:
         return None
     for name, advice in _REFUSED.items():
         value = getattr(options, name, None)
-        if value and not (name == "profile_file_prefix" and value == "onnxruntime_profile_"):  # its default
+        if value:
             raise OptionError(f"SessionOptions.{name}: not supported; {advice}")
     threads = getattr(options, "intra_op_num_threads", None)
     if not isinstance(threads, int) or threads < 0:
         raise OptionError(f"sess_options: {type(options).__qualname__} with intra_op_num_threads {threads!r} given, a "
                           "SessionOptions expected")  # fmt: skip
     return threads or None
+
+
+def profile_prefix(options: Any) -> str | None:
+    """The beginning of the name of a session's profile; None if none is asked for."""
+    if not getattr(options, "enable_profiling", False):
+        return None
+    return str(getattr(options, "profile_file_prefix", _PREFIX))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,12 @@ from motet.argument_kinds import check_kind, path_of, refuse_kind
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import show
 from motet.artifact.schema import TensorSpec
-from motet.errors import CallError, OptionError
-from motet.onnxruntime.options import threads_of
+from motet.errors import CallError, MotetError, OptionError
+from motet.onnxruntime.model_meta import ModelMetadata, read_metadata
+from motet.onnxruntime.options import profile_prefix, threads_of
+from motet.onnxruntime.profiling import SessionProfile
 from motet.onnxruntime.value import OrtValue, array_of, type_name
-from motet.runtime.named import call_by_name, names_of
+from motet.runtime.named import arguments_by_name, call_by_name, names_of, results_by_name
 from motet.runtime.session import Session, load
 
 _OWN = "MotetExecutionProvider"
@@ -55,9 +58,11 @@ class InferenceSession:
         self, path_or_bytes: str | os.PathLike[str] | bytes, sess_options: Any = None,
         providers: Sequence[Provider] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        threads = threads_of(sess_options)
+        threads, prefix = threads_of(sess_options), profile_prefix(sess_options)
         _check_providers(providers, provider_options)
         self.motet: Session = _open(path_or_bytes, threads)
+        self._source = path_or_bytes
+        self._profile = None if prefix is None else SessionProfile(prefix, self.motet, _OWN)
         self._function = self.motet[self.motet.signature.name]
         self._inputs = _arguments(self._function.signature.inputs)
         self._outputs = _arguments(self._function.signature.results)
@@ -84,11 +89,54 @@ class InferenceSession:
         `input_feed` has an array for each input; lists and numbers of Python become arrays of the input's dtype. Raises
         CallError for wrong names, shapes and dtypes.
         """
-        if _is_mapping(input_feed):
-            input_feed = {name: _array(name, value, self._dtypes.get(name)) for name, value in input_feed.items()}
-        if isinstance(output_names, (list, tuple)) and not output_names:
-            output_names = None
-        return call_by_name(self._function, output_names, input_feed)
+        function, profile = self._function, self._profile
+        names, feeds = self._taken(output_names, input_feed)
+        if profile is None:
+            return call_by_name(function, names, feeds)
+        return results_by_name(function, names, profile.call(function, arguments_by_name(function, names, feeds)))
+
+    def run_async(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None], user_data: Any, run_options: Any = None,
+    ) -> None:
+        """Run on a thread of the session, and return at once. The thread calls `callback` with the outputs, `user_data`
+        and "", or with no outputs and the text of the error. Raises CallError for wrong names."""
+        if not callable(callback):
+            refuse_kind("callback", callback, "a function of the outputs, the user's data and the text of an error")
+        function = self._function
+        names, feeds = self._taken(output_names, input_feed)
+
+        def end(future: Future[Any]) -> None:
+            try:
+                results = results_by_name(function, names, future.result())
+            except (MotetError, CancelledError) as error:
+                callback([], user_data, str(error) or "cancelled")
+                return
+            callback(results, user_data, "")
+
+        function.submit(*arguments_by_name(function, names, feeds)).add_done_callback(end)
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model's author wrote into it; an artifact has none of it."""
+        return read_metadata(self._source)
+
+    def end_profiling(self) -> str:
+        """End the profile of `enable_profiling`, and write it; returns the name of the file, "" if there is none."""
+        profile, self._profile = self._profile, None
+        return "" if profile is None else profile.write()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When the profile began, in nanoseconds since 1970; 0 if there is none."""
+        return 0 if self._profile is None else self._profile.start_ns
+
+    def _taken(
+        self, names: Sequence[str] | None, feeds: Mapping[str, Any]
+    ) -> tuple[Sequence[str] | None, Mapping[str, Any]]:
+        """The names of results, None for all, and the inputs as arrays."""
+        if _is_mapping(feeds):
+            feeds = {name: value if type(value) is np.ndarray else _array(name, value, self._dtypes.get(name))
+                     for name, value in feeds.items()}
+        return None if isinstance(names, (list, tuple)) and not names else names, feeds
 
     def io_binding(self) -> IOBinding:
         """An empty binding of inputs and outputs of this session."""

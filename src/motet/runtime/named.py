@@ -16,6 +16,11 @@ def call_by_name(function: Function, names: Sequence[str] | None, feeds: Mapping
 
     Raises CallError for names that the function lacks, and for inputs that are missing.
     """
+    return results_by_name(function, names, function(*arguments_by_name(function, names, feeds)))
+
+
+def arguments_by_name(function: Function, names: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
+    """The inputs in order, for a call of which the results `names` are wanted. Raises CallError."""
     if not _is_mapping(feeds):
         raise CallError(f"{function.name}: feeds: {type(feeds).__qualname__} given; expected a mapping of names of "
                         "inputs to arrays")
@@ -23,14 +28,20 @@ def call_by_name(function: Function, names: Sequence[str] | None, feeds: Mapping
         check_kind(f"{function.name}: names", names, Iterable, "a list of names of results", CallError)
     if isinstance(names, str):
         raise CallError(f"{function.name}: names: the text {names!r} given; expected a list of names, [{names!r}]")
-    inputs, results = names_of(function.signature.inputs), names_of(function.signature.results)
+    inputs = names_of(function.signature.inputs)
     check_inputs(function.name, inputs, feeds)
     if names is not None:
-        _check(function.name, "result", names, results)
-    values = function(*(feeds[name] for name in inputs))
+        _check(function.name, "result", names, names_of(function.signature.results))
+    return [feeds[name] for name in inputs]
+
+
+def results_by_name(function: Function, names: Sequence[str] | None, values: Any) -> list[Any]:
+    """The results `names`, all of them for None, of what a call has returned."""
     every = [] if values is None else list(values) if isinstance(values, tuple) else [values]
-    by_name = dict(zip(results, every, strict=True))
-    return every if names is None else [by_name[name] for name in names]
+    if names is None:
+        return every
+    by_name = dict(zip(names_of(function.signature.results), every, strict=True))
+    return [by_name[name] for name in names]
 
 
 def _is_mapping(value: object) -> bool:
