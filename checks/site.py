@@ -35,7 +35,7 @@ API = {
 # The navigation: guides by who reads them, then how Motet works, then notes.
 GUIDES: dict[str, tuple[str, ...]] = {
     "Models": ("onnx", "pytorch", "jax", "huggingface", "llm", "openvino_models", "loops", "placement"),
-    "In other programs": ("c_api", "onnxruntime", "openvino", "serving", "concurrency", "hosts"),
+    "In other programs": ("c_api", "c_export", "onnxruntime", "openvino", "serving", "concurrency", "hosts"),
     "Devices": ("cuda", "opencl", "intel", "accelerator", "embedded"),
     "Performance": ("lab", "schedules", "benchmarks"),
     "Device makers": ("devices", "codegen", "walks"),
