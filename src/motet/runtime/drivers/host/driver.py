@@ -185,7 +185,7 @@ class HostDevice(NativeDevice[HostBuffer]):
         self, work: NativeCommandBuffer, pointers: list[int], buffers: Sequence[Buffer], queue: int
     ) -> object:
         begin = time.perf_counter()
-        self._events += note_events(work.work, work.program.run_logged(pointers).pieces, queue, begin)
+        self._events.extend(note_events(work.work, work.program.run_logged(pointers).pieces, queue, begin))
         return buffers
 
     # -- ownership -------------------------------------------------------------------------------

@@ -3,17 +3,25 @@ that inherit it add `obstacle`, which selects variants."""
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 
+from motet.errors import OutOfMemoryError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Executable, Work
 from motet.runtime.drivers.common.base import BufferT
 from motet.runtime.drivers.common.queued import QueuedDevice
 from motet.runtime.drivers.host.memory import Allocation, Pool
-from motet.runtime.drivers.host.recorded import NativeCommandBuffer, NativeExecutable, load_native, record_native
+from motet.runtime.drivers.host.recorded import (
+    NativeCommandBuffer,
+    NativeExecutable,
+    load_native,
+    note_events,
+    record_native,
+)
 from motet.runtime.drivers.host.threads import HostThreads
 from motet.runtime.timeline import Point
 
@@ -70,7 +78,11 @@ class InProcessDevice(NativeDevice[NativeBuffer]):
         super().__init__(info, queues, HostThreads(threads), Pool())
 
     def _allocate(self, size: int) -> NativeBuffer:
-        return NativeBuffer(weakref.ref(self), self._pool.allocate(size), size)
+        try:
+            memory = self._pool.allocate(size)
+        except OutOfMemoryError:
+            raise OutOfMemoryError(size, self.info.uri) from None
+        return NativeBuffer(weakref.ref(self), memory, size)
 
     def _bytes(self, buffer: NativeBuffer) -> np.ndarray[Any, np.dtype[np.uint8]]:
         return np.asarray(buffer.memory)
@@ -79,9 +91,14 @@ class InProcessDevice(NativeDevice[NativeBuffer]):
         self, work: NativeCommandBuffer, buffers: Sequence[NativeBuffer], waits: Sequence[Point], queue: int
     ) -> Point:
         def run() -> None:
-            work.program.run([buffer.address for buffer in buffers])
+            addresses = [buffer.address for buffer in buffers]
+            if not self._profiling:
+                work.program.run(addresses)
+                return
+            begin = time.perf_counter()
+            self._events.extend(note_events(work.work, work.program.run_logged(addresses).pieces, queue, begin))
 
-        return self._queues[queue].submit(self._timed("launch", 0, run, queue), waits)
+        return self._queues[queue].submit(run, waits)
 
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[NativeBuffer]:
         return isinstance(buffer, NativeBuffer) and buffer.device() is self
