@@ -14,6 +14,7 @@ from motet.errors import DeviceError
 from motet.runtime.device import Buffer, Work
 
 MOST_TASKS = 1 << 31
+MOST_BYTES = 1 << 48  # no buffer is longer
 
 
 def check_work(device: str, work: Sequence[Work], kernels: Collection[str], externals: int) -> tuple[int, ...]:
@@ -36,6 +37,9 @@ def check_work(device: str, work: Sequence[Work], kernels: Collection[str], exte
             if reference.offset < 0 or reference.bytes < 0:
                 raise DeviceError(f"{where}: {reference.bytes} bytes at offset {reference.offset}; expected 0 or more")
             end = reference.offset + reference.bytes
+            if end > MOST_BYTES:
+                raise DeviceError(f"{where}: bytes {reference.offset:,} to {end:,} of a buffer; expected no more than "
+                                  f"{MOST_BYTES:,}")
             needed[reference.external] = max(needed[reference.external], end)
     return tuple(needed)
 
