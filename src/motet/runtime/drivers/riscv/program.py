@@ -118,6 +118,7 @@ class RiscvCommandBuffer:
     ) -> None:
         self.executable = executable
         self.needed = check_work(memory.device, work, executable.addresses, externals)
+        _check_copies(memory.device, work)
         self.externals = externals
         self.cores = cores
         self._memory = memory
@@ -278,6 +279,19 @@ class BatchInstance:
         self._notes.array[:] = 0
         self.memory.memory.send(self._notes.array)
         return self._notes.address + PIECE_TYPE.itemsize * (np.cumsum(parts) - parts)
+
+
+def _check_copies(device: str, work: Sequence[Work]) -> None:
+    """Refuse copies that overwrite what they still have to read: chunks are copied forwards, by any core."""
+    for index, item in enumerate(work):
+        if item.op != "copy":
+            continue
+        source, target = item.references
+        distance = target.offset - source.offset
+        overlaps = source.external == target.external and 0 < abs(distance) < source.bytes
+        if overlaps and (distance > 0 or source.bytes > COPY_CHUNK):
+            raise DeviceError(f"device {device}: command {index}: copy of {source.bytes:,} bytes at {source.offset:,} "
+                              f"to {target.offset:,} of the same buffer; expected ranges that do not overlap")
 
 
 def _divide(item: Work, harts: int) -> tuple[int, int, int]:
