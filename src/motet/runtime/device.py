@@ -109,9 +109,9 @@ class Reference:
 @dataclass(frozen=True)
 class Work:
     """One command of a command buffer: a launch of `kernel` over tasks `[0, tasks)`, or a copy from the first reference
-    to the second one, of equal size. `after` are indices of commands that must end first; commands implied by others
-    may be omitted. A device that orders work by streams may use `stream` and `waits` instead: each stream runs its
-    commands in order, and `waits` are commands of other streams that must end first.
+    to the second one, of equal size, which moves ranges that overlap as memmove does or is a DeviceError. `after` are
+    indices of commands that must end first; commands implied by others may be omitted. A device that orders work by
+    streams may use `stream` and `waits` instead: streams run in order, and `waits` are commands of others to end first.
 
     A kernel is called as `void kernel(ptr buffers, ptr sizes, i64 begin, i64 end, ptr scratch)`: the addresses of
     `references`, the values of `sizes`, a range of tasks, and `scratch` bytes private to the thread.
@@ -275,8 +275,8 @@ class Device(Protocol):
 class Driver(Protocol):
     """The object named by an entry point of `motet.drivers`. `api` is the `API_VERSION` that it implements.
 
-    It may also define `conformance_exempt`, a mapping from checks of the conformance suite that do not apply to its
-    devices to reasons, and `conformance_in_processes`, the checks after which the process can no longer use them.
+    It may also define what the conformance suite must know of its devices, `conformance_exempt` and others, which
+    `docs/devices.md` lists.
     """
 
     api: int

@@ -17,7 +17,7 @@ import pytest
 
 from motet.errors import DeviceError
 from motet.runtime import device
-from motet.runtime.conformance import AREAS, all_checks, run_checks
+from motet.runtime.conformance import AREAS, all_checks, run_checks, select
 from motet.runtime.conformance import __main__ as command
 from motet.runtime.device import API_VERSION, DeviceInfo, open_device
 from motet.runtime.timeline import HostTimeline, Point
@@ -38,6 +38,17 @@ def test_every_check_has_a_name_of_its_own_and_says_what_it_is_about():
     checks = all_checks()
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.summary.endswith(".") and "\n" not in check.summary for check in checks)
+
+
+def test_a_check_is_selected_by_its_area_its_group_and_its_name():
+    [case] = select(["copy-of-63"])
+    assert case.tags == ("memory", "copy-of", "copy-of-63") and case.id == "memory-copy-of-63" and case.is_case
+    assert "A copy of 63 bytes" in case.summary
+    group, area = ({check.id for check in select([word])} for word in ("copy-of", "memory"))
+    assert case.id in group < area and all(each.startswith("memory-copy-of-") for each in group)
+    assert {check.id for check in select(["memory", "copy-of"])} == area
+    [alone] = select(["fill"])
+    assert alone.tags == ("memory", "fill", "fill") and not alone.is_case
 
 
 def test_every_area_is_explained_in_the_documentation():
@@ -161,6 +172,109 @@ class AcceptsAnyOption(Wrapper):
     pass
 
 
+class WritesWords(Wrapper):
+    """Writes begin at whole words."""
+
+    def write(self, target, source, offset=0, waits=(), queue=0):
+        return self.inner.write(target, source, offset & ~3, waits, queue)
+
+
+class CopiesVectors(Wrapper):
+    """Bytes after the last 16 are left behind."""
+
+    def copy(self, source, target, waits=(), queue=0):
+        rest = np.empty(source.bytes % 16, np.uint8)
+        if target.bytes >= source.bytes and rest.size:
+            self.inner.read(target, rest, source.bytes - rest.size).wait()
+        point = self.inner.copy(source, target, waits, queue)
+        if rest.size:
+            self.inner.write(target, rest, source.bytes - rest.size, [point]).wait()
+        return point
+
+
+class AcceptsAnyQueue(Wrapper):
+    def fill(self, target, byte, waits=(), queue=0):
+        return self.inner.fill(target, byte, waits, queue % self.inner.queues)
+
+
+class WaitsForTheFirst(Wrapper):
+    def write(self, target, source, offset=0, waits=(), queue=0):
+        return self.inner.write(target, source, offset, waits[:1], queue)
+
+
+class ReadsEarly(Wrapper):
+    def read(self, source, target, offset=0, waits=(), queue=0):
+        return self.inner.read(source, target, offset, (), queue)
+
+
+class HidesClasses(Wrapper):
+    """Every failure is reported as a DeviceError with the text."""
+
+    def fill(self, target, byte, waits=(), queue=0):
+        inner, timeline = self.inner.fill(target, byte, waits, queue), HostTimeline()
+        point = timeline.next()
+
+        def watch() -> None:
+            while not inner.reached:
+                threading.Event().wait(1e-3)
+            if inner.error is not None:
+                timeline.fail(point.value, DeviceError(str(inner.error)))
+            else:
+                timeline.signal(point.value)
+
+        threading.Thread(target=watch, daemon=True).start()
+        return point
+
+
+class RecordsOtherwise(Wrapper):
+    """What `change` makes of each command is recorded."""
+
+    def change(self, item):
+        raise NotImplementedError
+
+    def record(self, executable, work, externals, scratch):
+        return self.inner.record(executable, [self.change(item) for item in work], externals, scratch)
+
+
+class RoundsTasks(RecordsOtherwise):
+    def change(self, item):
+        return replace(item, tasks=item.tasks & ~1) if item.tasks > 32 else item
+
+
+class NarrowsSizes(RecordsOtherwise):
+    def change(self, item):
+        return replace(item, sizes=tuple((size + (1 << 31)) % (1 << 32) - (1 << 31) for size in item.sizes))
+
+
+class AlignsReferences(RecordsOtherwise):
+    def change(self, item):
+        return replace(item, references=tuple(replace(each, offset=each.offset & ~63) for each in item.references))
+
+
+class AbortsNothing(Wrapper):
+    def abort(self):
+        pass
+
+
+class GivesEventsAgain(Wrapper):
+    def profile(self, on):
+        self.events = [*getattr(self, "events", []), *self.inner.profile(on)]
+        return list(self.events)
+
+
+class KeepsBuffers(Wrapper):
+    """Memory is never freed; there is room for 64 MB."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        super().__init__(replace(info, memory=1 << 26))
+        self.inner = open_device(DeviceInfo("inner", f"null?memory={1 << 26}", family="null"))
+        self.kept: list[object] = []
+
+    def allocate(self, size):
+        self.kept.append(self.inner.allocate(size))
+        return self.kept[-1]
+
+
 BROKEN = {
     FillsTooLittle: ("fill", "65 bytes filled with 90: 1 of 65 elements differ; [64] is 0"),
     IgnoresOffset: ("write-and-read", "elements differ"),
@@ -176,6 +290,18 @@ BROKEN = {
     RunsBackwards: ("random-work", "memory after 120 commands"),
     WaitsWhenFull: ("deep-queues", "full"),
     AcceptsAnyOption: ("unknown-option", "no error; expected DeviceError"),
+    WritesWords: ("write-at-9", "the buffer after a write at 1"),
+    CopiesVectors: ("copy-of-63", "elements differ; [48]"),
+    AcceptsAnyQueue: ("queue-refused-fill", "queue -1: no error"),
+    WaitsForTheFirst: ("gates-open-012", "it ran before the last of its points was reached"),
+    ReadsEarly: ("wait-of-read", "read that waits: its point is reached"),
+    HidesClasses: ("error-class-KernelFault", "expected KernelFault"),
+    RoundsTasks: ("tasks-run-65", "[64] is 0; expected 1"),
+    NarrowsSizes: ("sizes-of-bits-33", "elements differ"),
+    AlignsReferences: ("at-offset-68", "elements differ"),
+    AbortsNothing: ("abort-queued-kind-read", "it did not end within"),
+    GivesEventsAgain: ("profile-of-copy", "2 events of one copy"),
+    KeepsBuffers: ("exhausted-and-freed", "time 2: 0 buffers"),
 }
 
 
@@ -203,7 +329,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
 def test_a_device_that_breaks_the_contract_is_found_out(broken: type[Wrapper], driver: types.ModuleType):
     name, reason = BROKEN[broken]
     driver.open = broken
-    [outcome] = run_checks("null", [name], limit=1 if broken is WaitsForever else 10)
+    [outcome] = run_checks("null", [name], limit=1 if broken in (WaitsForever, AbortsNothing) else 10)
     assert outcome.verdict == "fail" and reason in outcome.reason
 
 
@@ -258,7 +384,8 @@ def test_the_suite_is_imported_without_the_compiler():
 
 
 def test_the_command_says_a_line_for_each_check_and_a_summary(capsys: pytest.CaptureFixture[str]):
-    assert command.main(["null", "--only", "profile", "--only", "adopt"]) == 0
+    checks = ("profile-is-off", "profile-of-transfers", "profile-of-launches", "adopt")
+    assert command.main(["null", *(word for check in checks for word in ("--only", check))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert any(line.startswith("memory: adopt ") and "skip it adopts no arrays" in line for line in lines)

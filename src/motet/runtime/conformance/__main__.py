@@ -51,8 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("device", nargs="?", metavar="DEVICE", help="the device's URI")
     parser.add_argument("--list", action="store_true", help="show every check with the sentence it is about")
-    parser.add_argument("--only", action="append", default=[], metavar="AREA|CHECK",
-                        help=f"run these alone; may be given again. Areas: {', '.join(AREAS)}")
+    parser.add_argument("--only", action="append", default=[], metavar="AREA|GROUP|CHECK",
+                        help="run these alone; may be given again; a group is all cases of one check, such as "
+                        f"tasks-run. Areas: {', '.join(AREAS)}")
     parser.add_argument("--limit", type=float, default=LIMIT, metavar="SECONDS",
                         help="how long one check may take (default: %(default)g)")
     parser.add_argument("--times", action="store_true", help="show how long each check took")
@@ -99,7 +100,7 @@ def _run(uri: str, only: Sequence[str], limit: float, times: bool, junit: str | 
 
 def _begin(check: Check) -> None:
     """Print the name first, so that the last line names a check that crashes the process."""
-    print(f"{check.area + ': ' + check.name:<42}", end=" ", flush=True)
+    print(f"{check.area + ': ' + check.name:<48}", end=" ", flush=True)
 
 
 def _end(outcome: Outcome, times: bool) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 from motet.errors import DeviceError, DeviceLost, KernelFault
 from motet.runtime.conformance.check import Failure, Skip, expect, expect_equal, expect_error
 from motet.runtime.conformance.held import child_processes
+from motet.runtime.conformance.listing import each
+from motet.runtime.conformance.operations import KINDS, operation
 from motet.runtime.conformance.trial import PAUSE, DeviceTrial, finish, finish_poisoned
 
 AT_MOST = 20.0  # seconds that an abort may take
@@ -86,6 +88,43 @@ def abort_queued(trial: DeviceTrial) -> None:
     expect_equal(trial.download(buffer, data), data, "the buffer that aborted work may not have written")
     for queue in trial.queues:
         finish(device.fill(buffer, 2, (), queue), f"work on queue {queue} after that")
+
+
+def abort_queued_kind(trial: DeviceTrial, kind: str) -> None:
+    """A {} that is queued when the device is aborted fails with a DeviceError and does not run; later ones do."""
+    gate, work = trial.gate(), operation(trial, kind)
+    point = work.start([gate.point], trial.device.queues - 1)
+    trial.device.abort()
+    finish_poisoned(point, f"{kind} that was aborted")
+    gate.open()
+    work.expect_untouched("though it was aborted")
+    finish(work.start((), trial.device.queues - 1), f"the same {kind} after that")
+    work.expect_done("after that")
+
+
+def abort_reaches_dependants(trial: DeviceTrial) -> None:
+    """What waits for aborted work fails with it, also if it is submitted after the abort; what had ended stays so."""
+    device, gate = trial.device, trial.gate()
+    done = device.fill(device.allocate(8), 1)
+    finish(done, "work before the abort")
+    aborted = device.fill(device.allocate(8), 1, [gate.point])
+    device.abort()
+    work = operation(trial, "fill")
+    finish_poisoned(work.start([aborted], device.queues - 1), "what waits for aborted work")
+    work.expect_untouched("though what it waits for was aborted")
+    expect(done.reached and done.error is None, "work that had ended before the abort is no longer said to have")
+
+
+def abort_again(trial: DeviceTrial) -> None:
+    """A device may be aborted any number of times, with work between and without."""
+    for lap in range(4):
+        gate = trial.gate()
+        points = [trial.device.fill(trial.device.allocate(8), lap, [gate.point], queue) for queue in trial.queues]
+        trial.device.abort()
+        trial.device.abort()
+        for point in points:
+            finish_poisoned(point, f"work of time {lap + 1}")
+        trial.check_works(trial.device, f"time {lap + 1}: what was read after that")
 
 
 def abort_then_close(trial: DeviceTrial) -> None:
@@ -167,5 +206,6 @@ def _fault(trial: DeviceTrial, kernel: str) -> KernelFault:
 
 CHECKS = (
     fault_illegal_instruction, fault_out_of_bounds, fault_then_usable, fault_reaches_dependants, abort_idle,
-    abort_queued, abort_then_close, abort_endless, process_killed,
+    abort_queued, abort_then_close, abort_endless, process_killed, each(abort_queued_kind, KINDS),
+    abort_reaches_dependants, abort_again,
 )

@@ -10,15 +10,20 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
+import motet.runtime.conformance.closing as closing
 import motet.runtime.conformance.code as code
 import motet.runtime.conformance.commands as commands
 import motet.runtime.conformance.faults as faults
+import motet.runtime.conformance.launching as launching
 import motet.runtime.conformance.life as life
 import motet.runtime.conformance.memory as memory
 import motet.runtime.conformance.profiling as profiling
 import motet.runtime.conformance.program as program
+import motet.runtime.conformance.recorded as recorded
 import motet.runtime.conformance.threads as threads
 import motet.runtime.conformance.timelines as timelines
+import motet.runtime.conformance.transfers as transfers
+import motet.runtime.conformance.waiting as waiting
 from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, Skip
 from motet.runtime.conformance.listing import VERDICTS, Check, Outcome, Verdict, checks_of
@@ -26,11 +31,11 @@ from motet.runtime.conformance.trial import DeviceTrial, Subject
 from motet.runtime.device import open_device
 
 AREAS = {
-    "life": life.CHECKS,
-    "memory": memory.CHECKS,
-    "timelines": timelines.CHECKS,
-    "code": code.CHECKS,
-    "commands": commands.CHECKS,
+    "life": (*life.CHECKS, *closing.CHECKS),
+    "memory": (*memory.CHECKS, *transfers.CHECKS),
+    "timelines": (*timelines.CHECKS, *waiting.CHECKS),
+    "code": (*code.CHECKS, *launching.CHECKS),
+    "commands": (*commands.CHECKS, *recorded.CHECKS),
     "threads": threads.CHECKS,
     "profile": profiling.CHECKS,
     "faults": faults.CHECKS,
@@ -45,12 +50,14 @@ def all_checks() -> list[Check]:
 
 
 def select(wanted: Collection[str]) -> list[Check]:
-    """The checks whose area or name is `wanted`; all if none is given. Raises DeviceError for an unknown word."""
+    """The checks with a tag in `wanted`: an area, a group or a name; all if none is given. Raises DeviceError for an
+    unknown word."""
     checks = all_checks()
+    known = {tag for check in checks for tag in check.tags}
     for word in wanted:
-        if word not in AREAS and all(word != check.name for check in checks):
+        if word not in known:
             raise DeviceError(f"conformance: no area or check {word!r}; areas: {', '.join(AREAS)}")
-    return [check for check in checks if not wanted or check.area in wanted or check.name in wanted]
+    return [check for check in checks if not wanted or not set(wanted).isdisjoint(check.tags)]
 
 
 def run_checks(

@@ -8,9 +8,12 @@ import time
 
 import numpy as np
 
+from motet.errors import DeviceError
 from motet.runtime.conformance.check import Failure, expect, expect_equal
-from motet.runtime.conformance.trial import DeviceTrial, affine_of, finish, in_threads
-from motet.runtime.device import Buffer
+from motet.runtime.conformance.listing import each
+from motet.runtime.conformance.operations import KINDS, operation
+from motet.runtime.conformance.trial import PATIENCE, DeviceTrial, affine_of, finish, in_threads
+from motet.runtime.device import Buffer, Event
 
 THREADS = 6
 COUNT = 211
@@ -148,6 +151,62 @@ def close_while_others_submit(trial: DeviceTrial) -> None:
     expect(not lost, f"a thread that submitted while the device was closed got {lost[0] if lost else ''}")
 
 
+def kind_at_once(trial: DeviceTrial, kind: str) -> None:
+    """Threads that start a {} each, on all queues and again and again, each see its effect and no other's."""
+    works = [operation(trial, kind) for _ in range(THREADS)]
+
+    def work(number: int) -> None:
+        for lap in range(8):
+            finish(works[number].start((), (number + lap) % trial.device.queues), kind)
+        works[number].expect_done(f"in thread {number}")
+
+    in_threads(THREADS, work)
+
+
+def abort_while_others_submit(trial: DeviceTrial) -> None:
+    """`abort` while threads submit ends their work in success or a DeviceError; no thread hangs, and the device works
+    after it."""
+    device = trial.device
+    buffers = [device.allocate(256) for _ in range(3)]
+
+    def work(number: int) -> None:
+        if number == len(buffers):
+            for _ in range(5):
+                device.abort()
+            return
+        for lap in range(50):
+            try:
+                reached = device.fill(buffers[number], lap, (), lap % device.queues).wait(PATIENCE)
+            except DeviceError:
+                continue
+            expect(reached, f"thread {number}: a point was not reached in {PATIENCE:g} s")
+
+    in_threads(len(buffers) + 1, work)
+    trial.check_works(device, "what was read after that")
+
+
+def profile_at_once(trial: DeviceTrial) -> None:
+    """`profile` may be called while threads submit: each of their operations is given once."""
+    device, laps = trial.device, 30
+    device.profile(True)
+    events: list[Event] = []
+
+    def work(number: int) -> None:
+        if number == 0:
+            for _ in range(20):
+                events.extend(device.profile(True))
+            return
+        buffer = device.allocate(100 + number)
+        for lap in range(laps):
+            finish(device.fill(buffer, lap), "fill")
+
+    in_threads(3, work)
+    events += device.profile(False)
+    found = sorted(event.bytes for event in events if event.kind == "fill")
+    expect(found == [101] * laps + [102] * laps, f"{len(found)} fills in the events; expected {2 * laps}")
+
+
 CHECKS = (
     allocate_at_once, move_at_once, submit_at_once, load_at_once, submit_returns_at_once, close_while_others_submit,
+    each(kind_at_once, KINDS), abort_while_others_submit, profile_at_once,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -140,9 +140,12 @@ class DeviceTrial:
             self.open()
         return self._devices[0]
 
-    def open(self) -> Device:
-        """Open the device under test once more."""
-        device = open_device(self.subject.info)
+    def open(self, option: str = "") -> Device:
+        """Open the device under test once more, with a further option."""
+        info = self.subject.info
+        if option:
+            info = replace(info, uri=f"{info.uri}{'&' if '?' in info.uri else '?'}{option}")
+        device = open_device(info)
         self._devices.append(device)
         return device
 

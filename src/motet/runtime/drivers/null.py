@@ -43,6 +43,9 @@ conformance_exempt = EXEMPT_IN_PROCESS
 # A device of another driver, for checks with two devices.
 conformance_neighbour = "null?view=1"
 
+# The option with which a device is lost after a number of submissions, for checks of lost devices.
+conformance_loss = "lose-after"
+
 # Each option's default and minimum.
 _OPTIONS = {
     "latency": (2e-6, 0),  # seconds before a command starts

@@ -372,7 +372,7 @@ class FakeApi(CudaApi):
 
     def module_load(self, image: bytes) -> dict[str, Function]:
         text = image.decode(errors="replace")
-        if ".version" not in text or text.count("{") != text.count("}"):
+        if ".version" not in text or any(text.count(begin) != text.count(end) for begin, end in ("{}", "()")):
             raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", "syntax error")
         if (missing := re.search(r"\.extern \.func (\w+)", text)) is not None:
             raise CudaError(218, "INVALID_PTX", "cuModuleLoadDataEx", f"Unresolved extern function '{missing[1]}'")

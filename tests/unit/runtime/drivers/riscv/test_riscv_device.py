@@ -30,7 +30,7 @@ from motet.runtime.drivers.riscv.emulator import Emulator
 pytestmark = needs_qemu
 
 QEMU = "riscv:qemu?harts=2&guard=1&memory=128M"
-PARTS = 3  # of the checks of the contract, one in `make test`: each starts an emulator
+PARTS = 12  # of the checks of the contract, one in `make test`: each starts an emulator
 FINE = kernel("fine", "ret void")
 COUNTING = kernel(
     "counting",
@@ -61,14 +61,14 @@ def _add(device: RiscvDevice, count: int, tasks: int, a: np.ndarray, b: np.ndarr
 
 
 @pytest.mark.parametrize(("uri", "part"), [
-    (QEMU, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((QEMU, 1), (QEMU, 2), *(
-        ("riscv:iss?arch=rv64gc", part) for part in range(PARTS)
-    ))),
+    (QEMU, 0), *(pytest.param(*each, marks=pytest.mark.slow) for each in (
+        *((QEMU, part) for part in range(1, PARTS)), *(("riscv:iss?arch=rv64gc", part) for part in range(PARTS)),
+    )),
 ])
 def test_it_keeps_to_the_contract(uri: str, part: int):
     outcomes = list(run_checks(uri, [check.name for check in all_checks()][part::PARTS]))
     assert [f"{o.check.name}: {o.reason}" for o in outcomes if o.verdict == "fail"] == []
-    assert sum(o.verdict == "pass" for o in outcomes) > len(outcomes) * 3 // 4
+    assert sum(o.verdict == "pass" for o in outcomes) > len(outcomes) * 2 // 3
 
 
 # -- life ------------------------------------------------------------------------------------------
