@@ -94,6 +94,23 @@ def test_element_wise_kernels_run_on_the_device_and_others_on_the_host(python: C
     assert members == "['executables/abacus/c']"
 
 
+def test_its_device_is_checked_with_code(python: Command) -> None:
+    """The kernels of the checks are made for the processor that the target names, programs by the code generator."""
+    checks = ("tasks-run-65", "floats-of-subnormal", "obstacles", "profile-of-launch", "unknown-option",
+              "allocate-too-much", "elements-i64")  # fmt: skip
+    only = [word for check in checks for word in ("--only", check)]
+    outcome = python("-m", "motet.runtime.conformance", "abacus", *only)
+    assert outcome.stdout.splitlines()[-1] == f"abacus: {len(checks)} passed, 0 failed, 0 skipped", outcome.stdout
+
+
+@pytest.mark.slow
+def test_its_device_keeps_to_the_contract(python: Command) -> None:
+    outcome = python("-m", "motet.runtime.conformance", "abacus")
+    assert outcome.returncode == 0, outcome.stdout
+    skipped = [line for line in outcome.stdout.splitlines() if " skip " in line]
+    assert len(skipped) < 40 and "takes the code of no target" not in outcome.stdout
+
+
 def test_what_it_does_not_support_is_refused_by_name(python: Command, tmp_path: Path) -> None:
     (tmp_path / "program.mlir").write_text(PROGRAM)
     [line] = python("-m", "motet", "compile", "program.mlir", "--device", "abacus").stderr.splitlines()

@@ -54,7 +54,7 @@ def number_options(uri: str, known: Mapping[str, tuple[float, float]]) -> dict[s
     values = {key: default for key, (default, _) in known.items()}
     for key, text in split_uri(uri)[1].items():
         if key not in known:
-            raise DeviceError(f"device {uri!r}: no option {key!r}; there are: {', '.join(known)}")
+            raise DeviceError(f"device {uri!r}: no option {key!r}; there are: {', '.join(known) or 'none'}")
         try:
             value = float(text)
         except ValueError:

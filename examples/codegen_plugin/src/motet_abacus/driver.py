@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 
 from motet.artifact.schema import Variant
+from motet.artifact.uri import number_options
 from motet.runtime.device import DeviceInfo
-from motet.runtime.drivers.host.in_process import InProcessDevice
+from motet.runtime.drivers.host.in_process import EXEMPT_IN_PROCESS, InProcessDevice
+from motet.runtime.drivers.host.recorded import processor_obstacle
 
 api = 1
+
+conformance_exempt = EXEMPT_IN_PROCESS
 
 
 def probe() -> Sequence[DeviceInfo]:
@@ -17,10 +20,11 @@ def probe() -> Sequence[DeviceInfo]:
 
 
 def open(info: DeviceInfo) -> AbacusDevice:
+    """Raises DeviceError for options, of which it has none."""
+    number_options(info.uri, {})
     return AbacusDevice(info)
 
 
 class AbacusDevice(InProcessDevice):
     def obstacle(self, variant: Variant) -> str | None:
-        own = variant.family == "abacus" and variant.triple.startswith(platform.machine())
-        return None if own else f"for {variant.family} devices, {variant.triple}"
+        return f"for {variant.family} devices" if variant.family != "abacus" else processor_obstacle(variant)

@@ -8,11 +8,12 @@ of the group `motet.targets`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from motet.artifact.schema import Variant
-from motet.runtime.device import load_driver
+from motet.errors import DeviceError
+from motet.runtime.device import Device, load_driver
 
 # The sizes with which `show_sizes` is launched, and the number of buffers from which `gather` reads a byte each.
 EDGES = (0, 1, -1, 1 << 32, (1 << 63) - 1, -(1 << 63), 123_456_789_012_345)
@@ -37,22 +38,28 @@ class CheckKernels:
         return [content for content, _ in files], [name for _, name in files]
 
 
-def compile_kernels(family: str, obstacle: Callable[[Variant], str | None]) -> CheckKernels | str:
-    """The objects for the first target of `family` without an `obstacle`, or why there are none."""
+def compile_kernels(family: str, device: Device) -> CheckKernels | str:
+    """The objects for the first target of `family` without an obstacle on `device`, or why there are none."""
     written = getattr(load_driver(family), "conformance_kernels", None)
     if written is not None:
         target, units = written()
-        reason = obstacle(Variant(family, target, "", [target], [], {}))
+        reason = device.obstacle(Variant(family, target, "", [target], [], {}))
         return f"{target}: {reason}" if reason is not None else CheckKernels(target, "", (target,), units)
     try:
         from motet.compiler.machine_code import machine_code
     except ImportError as error:
         return f"Motet's compiler is not installed ({error}); pip install 'motet[compile]'"
-    made = machine_code(family, UNITS, obstacle)
+    made = machine_code(family, UNITS, device.obstacle)
     if isinstance(made, str):
         return made
     units = {unit: {f"{unit}.o": content} for unit, content in made.objects.items()}
-    return CheckKernels(made.name, made.target.triple, made.target.requires, units)
+    found = CheckKernels(made.name, made.target.triple, made.target.requires, units)
+    if not made.is_own:  # its code generator may make other files than objects for processors
+        try:
+            device.load(*found.files("kernels", "helper"))
+        except DeviceError as error:
+            return f"it does not load objects for {found.triple}, and its driver has no conformance_kernels: {error}"
+    return found
 
 
 def _pointer(name: str, index: int) -> str:

@@ -67,7 +67,7 @@ class Subject:
         if self._code is None:
             device = open_device(self.info) if opened is None else opened
             try:
-                self._code = compile_kernels(self.info.family, device.obstacle)
+                self._code = compile_kernels(self.info.family, device)
             finally:
                 if opened is None:
                     device.close()
