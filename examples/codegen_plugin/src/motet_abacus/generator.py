@@ -97,7 +97,9 @@ class AbacusBackend(PlainBackend):
                 [self.compiler, *_FLAGS, "-c", text, "-o", result], capture_output=True, text=True, check=False
             )
             if outcome.returncode:
-                raise CompileError(f"kernel {symbol}: {self.compiler}: {outcome.stderr.strip().splitlines()[0]}")
+                said = outcome.stderr.strip().splitlines() or [f"it ended with status {outcome.returncode}"]
+                mistake = next((line for line in said if "error:" in line), said[0])
+                raise CompileError(f"kernel {symbol}: {self.compiler}: {mistake}")
             return result.read_bytes()
 
 
