@@ -25,7 +25,7 @@ from checks.structure import read_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "c-library",
-            "opt", "lab", "doctor", "new-device", "completion")  # fmt: skip
+            "opt", "lab", "doctor", "new-device", "new-codegen", "completion")  # fmt: skip
 API = {
     "motet": "compile and load", "motet.runtime.session": "sessions", "motet.runtime.function": "functions",
     "motet.artifact.reader": "artifacts", "motet.errors": "errors", "motet.builder": "programs in Python",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 
@@ -19,3 +20,17 @@ def install_example(example: Path, folder: Path) -> Path:
     )
     assert outcome.returncode == 0, outcome.stderr
     return folder / "site"
+
+
+def as_installed(folder: Path) -> Path:
+    """The folder of modules of the distribution in `folder`, in which its entry points are found as those of an
+    installed one."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    info = folder / "src" / f"{project['name'].replace('-', '_')}.egg-info"
+    info.mkdir()
+    (info / "PKG-INFO").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines: list[str] = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return folder / "src"

@@ -14,7 +14,7 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 COMMANDS = ("compile", "run", "bench", "devices", "inspect", "generate", "serve", "tune", "export", "c-library", "opt",
-            "doctor", "new-device", "completion", "lab")
+            "doctor", "new-device", "new-codegen", "completion", "lab")
 
 
 def test_help_lists_every_command(motet: Run) -> None:

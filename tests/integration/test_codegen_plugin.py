@@ -124,7 +124,7 @@ def test_the_commands_of_the_guide_run_as_printed(python: Command, tmp_path: Pat
     (tmp_path / "program.mlir").write_text(program)
     lines = [line for _, block in blocks for line in block.splitlines() if line.startswith("motet ")]
     commands = [shlex.split(line, comments=True)[1:] for line in lines]
-    assert len(commands) == 4
+    assert len(commands) == 5
     printed = ""
     for words in commands:
         outcome = python("-m", "motet", *words)

@@ -24,6 +24,7 @@ from motet.tools import (
     export,
     generate,
     inspect,
+    new_codegen,
     new_device,
     opt,
     run,
@@ -130,7 +131,8 @@ def make_app(only: str | None = None) -> typer.Typer:
         "serve": (serve.serve_models, serve.HELP), "tune": (tune.tune_artifact, tune.HELP),
         "export": (export.export_function, export.HELP), "c-library": (c_library.write_library, c_library.HELP),
         "opt": (opt.run_passes, opt.HELP),
-        "doctor": (_doctor, doctor.HELP), "new-device": (new_device.write_package, new_device.HELP),
+        "doctor": (_doctor, doctor.HELP), "new-device": (new_device.write_device, new_device.HELP),
+        "new-codegen": (new_codegen.write_codegen, new_codegen.HELP),
         "completion": (completion.print_script, completion.HELP),
     }
     for name in [only] if only in commands else commands:
