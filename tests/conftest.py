@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     which what is started behind a shell's `&` ignores, and so would all processes that it starts. OpenVINO, which
     some tests import, has an older libtbb.so.12 than Intel's OpenCL platform needs; a process uses the first one."""
     os.environ[CHECKED] = "1"
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU's memory
     if "not slow" in config.getoption("markexpr"):
         try:
             os.environ.setdefault(DEFAULT_CPU, level_of_this_machine())

@@ -15,7 +15,7 @@ import os
 import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -66,7 +66,8 @@ def open(info: DeviceInfo) -> SandboxDevice:
     cores = int(options["cores"])
     if cores > MOST_CORES:
         raise DeviceError(f"device {info.uri}: option cores={cores}; expected at most {MOST_CORES}")
-    return SandboxDevice(info, cores, Memory(int(options["memory"]), info.uri))
+    memory = int(options["memory"])
+    return SandboxDevice(replace(info, cores=cores, memory=memory), cores, Memory(memory, info.uri))
 
 
 class SandboxExecutable:
