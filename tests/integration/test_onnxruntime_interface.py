@@ -12,11 +12,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tests.unit.runtime.drivers.opencl.opening import opencl_device
 
 import motet
 import motet.onnxruntime as ort
 from motet.errors import CallError, OptionError
 from motet.version import VERSION
+
+OWN = "MotetExecutionProvider"
 
 
 def model() -> onnx.ModelProto:
@@ -115,7 +118,7 @@ def test_lists_are_refused_where_the_type_of_the_input_would_change_them(artifac
     binding.bind_ortvalue_output("q", ort.OrtValue.ortvalue_from_shape_and_type([4, 2], np.float32))
     for name, value in feeds().items():
         binding.bind_cpu_input(name, value)
-    with pytest.raises(CallError, match=r"output 'q': a value of .* shape \[4, 2\] is bound; it is of .* \[4, 3\]"):
+    with pytest.raises(CallError, match=r'result 1 \("q"\): shape 4x2 given, 4x3 expected'):
         session.run_with_iobinding(binding)
 
 
@@ -134,8 +137,64 @@ def test_bytes_of_an_artifact_and_a_binding(artifact: motet.Artifact) -> None:
     assert np.array_equal(q, given["a"] * given["b"]) and np.array_equal(r, -given["i"])
     with pytest.raises(CallError, match="'z'; there are: p, q, r"):
         binding.bind_output("z")
-    with pytest.raises(OptionError, match="expected 'cpu'"):
+    with pytest.raises(OptionError, match="device 'cuda:0': the session has 'cpu'; expected one of them"):
         binding.bind_output("q", "cuda")
+
+
+def test_memory_is_bound_by_address_as_in_onnxruntime() -> None:
+    real = pytest.importorskip("onnxruntime")
+    data = model().SerializeToString()
+
+    def program(library: Any) -> list[Any]:
+        session = library.InferenceSession(data, providers=["CPUExecutionProvider"])
+        given, q = feeds(), np.zeros((4, 3), np.float32)
+        binding = session.io_binding()
+        for name, value in given.items():
+            binding.bind_input(name, "cpu", 0, value.dtype, value.shape, value.ctypes.data)
+        binding.bind_output("q", "cpu", 0, np.float32, q.shape, q.ctypes.data)
+        binding.bind_output("p", "cpu")
+        binding.synchronize_inputs()
+        session.run_with_iobinding(binding)
+        given["a"] += 1
+        session.run_with_iobinding(binding)
+        binding.synchronize_outputs()
+        return [q, *binding.copy_outputs_to_cpu()]
+
+    for mine, other in zip(program(ort), program(real), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6)
+
+
+def test_values_stay_on_a_device_of_the_session() -> None:
+    opencl_device()
+    given = feeds()
+    session = ort.InferenceSession(model().SerializeToString(), providers=[(OWN, {"devices": "opencl"})])
+    binding, q = session.io_binding(), session.motet.empty((4, 3), "f32")
+    for name, value in given.items():
+        binding.bind_cpu_input(name, session.motet.put(value))
+    binding.bind_output("r", "opencl")
+    binding.bind_ortvalue_output("q", ort.OrtValue(q))
+    session.run_with_iobinding(binding)
+    values = binding.get_outputs()
+    assert [(value.device_name(), value.shape()) for value in values] == [("opencl", [2]), ("opencl", [4, 3])]
+    assert values[1].tensor is q
+    np.testing.assert_array_equal(values[0].numpy(), -given["i"])
+    np.testing.assert_allclose(q.numpy(), given["a"] * given["b"], rtol=1e-6)
+
+
+def test_devices_are_chosen_by_options_of_the_provider(tmp_path: Path) -> None:
+    provider = (OWN, {"devices": "null", "threads": 1})
+    session = ort.InferenceSession(model().SerializeToString(), providers=[provider, "CPUExecutionProvider"])
+    assert [choice.info.family for choice in session.motet.devices] == ["null"] and session.motet.threads == 1
+    session.motet.artifact.save(tmp_path / "m.motet")
+    binding = session.io_binding()
+    with pytest.raises(OptionError, match="'q' has extents that only a call knows; expected memory for it"):
+        binding.bind_output("q", "null")
+    with pytest.raises(OptionError, match="options of the compiler given for an artifact"):
+        ort.InferenceSession(tmp_path / "m.motet", providers=[provider])
+    with pytest.raises(OptionError, match="provider option cores: no such option; expected one of devices, threads"):
+        ort.InferenceSession(b"", providers=[(OWN, {"cores": 1})])
+    with pytest.raises(OptionError, match="1 given for 2 providers"):
+        ort.InferenceSession(b"", providers=["CPUExecutionProvider"] * 2, provider_options=[{}])
 
 
 @pytest.mark.parametrize(

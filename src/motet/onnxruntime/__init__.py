@@ -9,9 +9,10 @@ These need no onnxruntime. `register_provider` makes Motet an execution provider
 are Motet's: `CallError` for inputs, `OptionError` for what is not supported.
 """
 
+from motet.onnxruntime.binding import IOBinding
 from motet.onnxruntime.options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions
 from motet.onnxruntime.provider.registration import register_provider
-from motet.onnxruntime.session import InferenceSession, IOBinding, NodeArg, get_available_providers, get_device
+from motet.onnxruntime.session import InferenceSession, NodeArg, get_available_providers, get_device
 from motet.onnxruntime.value import OrtValue
 
 __all__ = [

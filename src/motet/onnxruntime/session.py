@@ -14,16 +14,21 @@ from motet.argument_kinds import check_kind, path_of, refuse_kind
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import show
 from motet.artifact.schema import TensorSpec
-from motet.errors import CallError, MotetError, OptionError
+from motet.errors import MotetError, OptionError
+from motet.onnxruntime.binding import IOBinding
 from motet.onnxruntime.model_meta import ModelMetadata, read_metadata
 from motet.onnxruntime.options import profile_prefix, threads_of
 from motet.onnxruntime.profiling import SessionProfile
-from motet.onnxruntime.value import OrtValue, array_of, type_name
+from motet.onnxruntime.provider.provider import PREFIX, ProviderSettings
+from motet.onnxruntime.value import array_of, type_name
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.named import arguments_by_name, call_by_name, names_of, results_by_name
+from motet.runtime.pointer import Pointer
 from motet.runtime.session import Session, load
 
 _OWN = "MotetExecutionProvider"
 _CPU = "CPUExecutionProvider"
+_AS_THEY_ARE = (np.ndarray, DeviceArray, Pointer)
 Provider = str | tuple[str, Mapping[str, Any]]
 
 
@@ -50,8 +55,8 @@ def get_device() -> str:
 class InferenceSession:
     """A session of an ONNX model or an artifact, given as a path or bytes.
 
-    A model is compiled for the host, or taken from the cache. `motet` is the session below, with all that onnxruntime
-    lacks. Raises OptionError, CompileError, ArtifactError.
+    A model is compiled for the host, or for the `devices` among the options of the provider, or taken from the cache.
+    `motet` is the session below, with all that onnxruntime lacks. Raises OptionError, CompileError, ArtifactError.
     """
 
     def __init__(
@@ -59,8 +64,8 @@ class InferenceSession:
         providers: Sequence[Provider] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         threads, prefix = threads_of(sess_options), profile_prefix(sess_options)
-        _check_providers(providers, provider_options)
-        self.motet: Session = _open(path_or_bytes, threads)
+        settings = _settings(providers, provider_options)
+        self.motet: Session = _open(path_or_bytes, settings.threads or threads, settings)
         self._source = path_or_bytes
         self._profile = None if prefix is None else SessionProfile(prefix, self.motet, _OWN)
         self._function = self.motet[self.motet.signature.name]
@@ -134,13 +139,13 @@ class InferenceSession:
     ) -> tuple[Sequence[str] | None, Mapping[str, Any]]:
         """The names of results, None for all, and the inputs as arrays."""
         if _is_mapping(feeds):
-            feeds = {name: value if type(value) is np.ndarray else _array(name, value, self._dtypes.get(name))
+            feeds = {name: value if type(value) in _AS_THEY_ARE else _array(name, value, self._dtypes.get(name))
                      for name, value in feeds.items()}
         return None if isinstance(names, (list, tuple)) and not names else names, feeds
 
     def io_binding(self) -> IOBinding:
         """An empty binding of inputs and outputs of this session."""
-        return IOBinding(self)
+        return IOBinding(self.motet, self._function, self._taken)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Call with the inputs of a binding; it keeps the outputs."""
@@ -148,72 +153,12 @@ class InferenceSession:
         iobinding.call()
 
 
-class IOBinding:
-    """Values in the host's memory bound to inputs and outputs by name, for repeated calls."""
-
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
-        self._feeds: dict[str, Any] = {}
-        self._wanted: dict[str, OrtValue | None] = {}  # the memory to write to, None for new memory
-        self._values: list[OrtValue] = []
-
-    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """Bind an array to an input; its content is read at each call. Raises CallError for an unknown name."""
-        _check_name(name, self._session.get_inputs())
-        self._feeds[name] = arr_on_cpu
-
-    def bind_output(self, name: str, device_type: str = "cpu") -> None:
-        """Ask for an output, in new memory of the host. Raises CallError for an unknown name, OptionError for another
-        device."""
-        check_kind("device_type", device_type, str, "'cpu'")
-        if device_type != "cpu":
-            raise OptionError(f"bind_output: device {device_type!r}: expected 'cpu'; session.motet(…, out=…) writes to "
-                              "tensors of other devices")  # fmt: skip
-        _check_name(name, self._session.get_outputs())
-        self._wanted[name] = None
-
-    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """Bind the memory of a value to an input."""
-        check_kind("ortvalue", ortvalue, OrtValue, "an OrtValue")
-        self.bind_cpu_input(name, ortvalue.numpy())
-
-    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """Write an output to the memory of a value."""
-        check_kind("ortvalue", ortvalue, OrtValue, "an OrtValue")
-        self.bind_output(name)
-        self._wanted[name] = ortvalue
-
-    def clear_binding_inputs(self) -> None:
-        self._feeds.clear()
-
-    def clear_binding_outputs(self) -> None:
-        self._wanted.clear()
-
-    def call(self) -> None:
-        """Run the session, and keep the outputs. Raises CallError for a value with another shape or dtype than its
-        output."""
-        values = self._session.run(list(self._wanted), self._feeds)
-        self._values = [OrtValue(value) for value in values]
-        for index, (name, home) in enumerate(self._wanted.items()):
-            if home is not None:
-                home.take(values[index], name)
-                self._values[index] = home
-
-    def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last call, in the order in which they were bound."""
-        return list(self._values)
-
-    def copy_outputs_to_cpu(self) -> list[Any]:
-        """The outputs of the last call as arrays, in the order in which they were bound."""
-        return [value.numpy() for value in self._values]
-
-
 def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
 def _array(name: str, value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
-    """`value` as an array. What has no dtype of its own takes `dtype`, unless that changed its integers."""
+    """`value` as an array. What has no dtype of its own takes `dtype`, unless that would change its integers."""
     array = array_of(f"input {name!r}", value)
     if dtype is None or not isinstance(value, (bool, int, float, list, tuple)):
         return array
@@ -223,43 +168,49 @@ def _array(name: str, value: Any, dtype: np.dtype[Any] | None) -> np.ndarray:
     return converted if dtype.kind not in "iu" or np.array_equal(converted, array) else array
 
 
-def _open(source: str | os.PathLike[str] | bytes, threads: int | None) -> Session:
+def _open(source: str | os.PathLike[str] | bytes, threads: int | None, settings: ProviderSettings) -> Session:
     """The session of an artifact, which is a zip archive, or a model."""
     import motet
 
-    if isinstance(source, bytes):
-        if source[:4] == b"PK\x03\x04":
-            return load(source, threads=threads)
-        return load(motet.compile(source, format="onnx"), threads=threads)
-    path = path_of("path_or_bytes", source, "the path or the bytes of an ONNX model or an artifact")
-    if path.suffix == ".motet":
+    path = source if isinstance(source, bytes) else path_of(
+        "path_or_bytes", source, "the path or the bytes of an ONNX model or an artifact")
+    if path[:4] == b"PK\x03\x04" if isinstance(path, bytes) else path.suffix == ".motet":
+        if settings.devices is not None or settings.options:
+            raise OptionError("providers: options of the compiler given for an artifact, which is compiled already; "
+                              "leave them out")
         return load(path, threads=threads)
-    return load(motet.compile(path), threads=threads)
+    format = "onnx" if isinstance(path, bytes) else "auto"
+    artifact = motet.compile(path, format=format, devices=settings.devices, options=settings.options or None)
+    return load(artifact, threads=threads)
 
 
-def _check_providers(
+def _settings(
     providers: Sequence[Provider] | None, provider_options: Sequence[Mapping[str, Any]] | None
-) -> None:
-    """Raises OptionError unless the host is among the providers. Others are skipped, as onnxruntime does with those
-    that it lacks."""
+) -> ProviderSettings:
+    """The options of Motet's own provider. Raises OptionError unless it or the host is among the providers. Others are
+    skipped, as onnxruntime does with those that it lacks."""
     expected = f"a list of names, ['{_CPU}'], or of pairs of a name and options"
     if isinstance(providers, str):
         refuse_kind("providers", providers, expected)
     providers = [_CPU] if providers is None else providers
     check_kind("providers", providers, Iterable, expected)
-    names = [provider[0] if isinstance(provider, (tuple, list)) and provider else provider
+    pairs = [(*provider, {})[:2] if isinstance(provider, (tuple, list)) and provider else (provider, {})
              for provider in providers]
+    names = [name for name, _ in pairs]
     for name in names:
         check_kind("providers", name, str, expected)
-    provider_options = [] if provider_options is None else provider_options
-    check_kind("provider_options", provider_options, Iterable, "None")
     if names and not {_OWN, _CPU} & set(names):
         raise OptionError(f"providers: {', '.join(names)} given; {_OWN} or {_CPU} expected; for another device, "
-                          "compile the model for it, and load the artifact by motet.load")  # fmt: skip
-    for each in provider_options:
-        check_kind("provider_options", each, Mapping, "None")
-    if any(provider_options):
-        raise OptionError("provider_options: not supported; leave them out")
+                          f'("{_OWN}", {{"devices": "cuda,host"}})')
+    apart = [] if provider_options is None else provider_options
+    check_kind("provider_options", apart, Sequence, "a list of mappings, one for each provider")
+    if apart and len(apart) != len(names):
+        raise OptionError(f"provider_options: {len(apart)} given for {len(names)} providers; expected one for each")
+    own: dict[str, str] = {}
+    for name, options in [*pairs, *zip(names, apart, strict=False)]:
+        check_kind(f"options of {name}", options, Mapping, 'names and values, {"threads": "2"}')
+        own |= {f"{PREFIX}{key}": str(value) for key, value in options.items()} if name == _OWN else {}
+    return ProviderSettings.of(own)
 
 
 def _arguments(specs: Sequence[TensorSpec]) -> list[NodeArg]:
@@ -268,9 +219,3 @@ def _arguments(specs: Sequence[TensorSpec]) -> list[NodeArg]:
                 [extent if isinstance(extent, int) else show(extent) for extent in spec.shape])
         for name, spec in zip(names_of(specs), specs, strict=True)
     ]
-
-
-def _check_name(name: str, known: Sequence[NodeArg]) -> None:
-    check_kind("name", name, str, "the name of an input or output", CallError)
-    if all(name != each.name for each in known):
-        raise CallError(f"no input or output {name!r}; there are: {', '.join(each.name for each in known) or 'none'}")

@@ -1,4 +1,4 @@
-"""OrtValue, with the interface of onnxruntime's: a tensor in the host's memory."""
+"""OrtValue, with the interface of onnxruntime's: a tensor."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from motet.argument_kinds import check_kind, extents_of, refuse_kind
 from motet.errors import CallError, OptionError
-from motet.runtime.device_array import dtype_of
+from motet.runtime.device_array import DeviceArray, dtype_of
 
+HOST = "cpu"  # onnxruntime's name
 _TYPES = {
     "float32": "float", "float64": "double", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
     "complex64": "complex64", "complex128": "complex128",
@@ -34,41 +35,41 @@ def array_of(name: str, value: Any) -> np.ndarray:
 
 
 class OrtValue:
-    """A tensor in the host's memory, which bindings read and write in place."""
+    """A tensor, which bindings read and write in place: in the host's memory, or an output on a device of a session."""
 
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array_of("OrtValue", array)
+    def __init__(self, tensor: np.ndarray | DeviceArray) -> None:
+        self.tensor = tensor if isinstance(tensor, DeviceArray) else array_of("OrtValue", tensor)
 
     @classmethod
-    def ortvalue_from_numpy(cls, numpy_obj: np.ndarray, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+    def ortvalue_from_numpy(cls, numpy_obj: np.ndarray, device_type: str = HOST, device_id: int = 0) -> OrtValue:
         """The memory of an array."""
         _check_device(device_type)
         return cls(numpy_obj)
 
     @classmethod
     def ortvalue_from_shape_and_type(
-        cls, shape: Sequence[int], element_type: Any, device_type: str = "cpu", device_id: int = 0
+        cls, shape: Sequence[int], element_type: Any, device_type: str = HOST, device_id: int = 0
     ) -> OrtValue:
         """New memory."""
         _check_device(device_type)
         return cls(np.zeros(extents_of("OrtValue: shape", shape), dtype_of(element_type)))
 
     def numpy(self) -> np.ndarray:
-        """The tensor as an array, without a copy."""
-        return self._array
+        """The tensor as an array: without a copy, if it is in the host's memory."""
+        return self.tensor.numpy() if isinstance(self.tensor, DeviceArray) else self.tensor
 
     def shape(self) -> list[int]:
-        return list(self._array.shape)
+        return list(self.tensor.shape)
 
     def data_type(self) -> str:
-        return type_name(self._array.dtype)
+        return type_name(self.tensor.dtype)
 
     def device_name(self) -> str:
-        return "cpu"
+        return self.tensor.device.info.family if isinstance(self.tensor, DeviceArray) else HOST
 
     def data_ptr(self) -> int:
         """The address of the first element."""
-        return self._array.ctypes.data
+        return self.tensor.buffer.address if isinstance(self.tensor, DeviceArray) else self.tensor.ctypes.data
 
     def is_tensor(self) -> bool:
         return True
@@ -76,15 +77,9 @@ class OrtValue:
     def has_value(self) -> bool:
         return True
 
-    def take(self, array: np.ndarray, name: str) -> None:
-        """Copy the elements of output `name`. Raises CallError if it has another shape or dtype."""
-        if (array.shape, array.dtype) != (self._array.shape, self._array.dtype):
-            raise CallError(f"output {name!r}: a value of {self.data_type()} and shape {self.shape()} is bound; it is "
-                            f"of {type_name(array.dtype)} and shape {list(array.shape)}")  # fmt: skip
-        np.copyto(self._array, array)
-
 
 def _check_device(name: str) -> None:
     check_kind("device_type", name, str, "'cpu'")
-    if name != "cpu":
-        raise OptionError(f"OrtValue: device {name!r}: expected 'cpu'; session.motet takes tensors of other devices")
+    if name != HOST:
+        raise OptionError(f"OrtValue: device {name!r}: expected 'cpu'; session.motet.put copies an array to a device, "
+                          "and bind_cpu_input takes it there")

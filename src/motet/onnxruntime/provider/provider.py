@@ -22,7 +22,7 @@ _log = logging.getLogger("motet")
 _NAME = ctypes.c_char_p(NAME.encode())
 _VENDOR = ctypes.c_char_p(b"Motet")
 _RELEASE = ctypes.c_char_p(VERSION.encode())
-_PREFIX = f"ep.{NAME.lower()}."
+PREFIX = f"ep.{NAME.lower()}."
 _SMALLEST = 2
 OPTIONS = {
     "devices": "a device expression, such as host or cuda,host; default: the host",
@@ -45,7 +45,7 @@ class ProviderSettings:
     @staticmethod
     def of(entries: dict[str, str]) -> ProviderSettings:
         """The settings in a session's configuration. Raises OptionError."""
-        own = {key.removeprefix(_PREFIX): value for key, value in entries.items() if key.startswith(_PREFIX)}
+        own = {key.removeprefix(PREFIX): value for key, value in entries.items() if key.startswith(PREFIX)}
         options = {key.removeprefix("option."): own.pop(key) for key in list(own) if key.startswith("option.")}
         if unknown := sorted(own.keys() - OPTIONS.keys()):
             raise OptionError(f"provider option {unknown[0]}: no such option; expected one of {', '.join(OPTIONS)}")
