@@ -34,6 +34,7 @@ def display_records(
     from motet.lab.display.page import page_of
     from motet.lab.display.picture import picture_of
     from motet.lab.display.trials import read_trials
+    from motet.tools.origin import origin
 
     kind = Path(output).suffix
     if kind not in (".html", ".png"):
@@ -43,6 +44,8 @@ def display_records(
         raise OptionError(f"{file}: no records{f' of kernel {kernel}' if kernel else ''}; motet lab records list shows "
                           "which there are")
     charts = [charts_of(group) for group in groups]
-    data = page_of(file, charts).encode() if kind == ".html" else picture_of(charts)
+    made = origin()
+    facts = [("page", f"{made.date}, on {made.machine}"), ("command", made.command)]
+    data = page_of(file, charts, facts).encode() if kind == ".html" else picture_of(charts)
     write_atomically(Path(output), [memoryview(data)])
     typer.echo(f"{output}: {sum(len(group.trials) for group in groups)} trials of {len(groups)} kernels")

@@ -2,18 +2,28 @@
 (() => {
   const { all, choose } = report;
 
-  // Shortens texts to their room: the module of the first name goes first, then the end.
+  // Shorter and shorter forms of a text: facts lose their first ones; names, the file and line of the first one, then
+  // its modules.
+  function* shorter(whole) {
+    const facts = whole.split(" · "), [first, ...others] = whole.split(" + "), name = first.split(": ").pop();
+    for (let from = 0; from < facts.length; from++) yield facts.slice(from).join(" · ");
+    if (facts.length > 1) return;
+    const starts = Array.from(name.matchAll(/[./](?=.)/g), (match) => match.index + 1);
+    if (name !== first) starts.unshift(0);
+    for (const start of starts) yield ["…" + name.slice(start), ...others].join(" + ");
+  }
+
+  // Shortens texts to their room; where no form fits, the last one loses its end.
   function fitLabels(svg) {
     for (const text of all("text[data-fit]", svg)) {
       const room = Number(text.dataset.fit), whole = text.dataset.whole || text.textContent;
       text.dataset.whole = whole;
-      text.textContent = whole;
-      if (!text.isConnected || text.getComputedTextLength() <= room) continue;
-      const [first, ...others] = whole.split(" + ");
-      const tail = first.split(/[./]/).filter(Boolean).pop();
-      let shown = [tail === first ? first : "…" + tail, ...others].join(" + ");
-      text.textContent = shown;
-      while (text.getComputedTextLength() > room && shown.length > 1) {
+      let shown = whole;
+      for (shown of shorter(whole)) {
+        text.textContent = shown;
+        if (!text.isConnected || text.getComputedTextLength() <= room) break;
+      }
+      while (text.isConnected && text.getComputedTextLength() > room && shown.length > 1) {
         shown = shown.slice(0, Math.max(1, Math.floor(shown.length * room / text.getComputedTextLength()) - 1));
         text.textContent = shown.trimEnd() + "…";
       }

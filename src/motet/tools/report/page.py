@@ -6,6 +6,7 @@ Text from files, names above all, is inserted by `safe`, or as JSON without char
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -19,6 +20,7 @@ from motet.artifact.reader import Artifact
 from motet.compiler.placement.machine import rates_of_families
 from motet.compiler.targets.rates import RateTable, read_rates
 from motet.errors import OptionError
+from motet.lab.display.page import theme
 from motet.runtime.selection import HOST
 from motet.tools.benching.roof import host_roof
 from motet.tools.origin import Origin, origin
@@ -121,10 +123,10 @@ def render(artifact: Artifact, title: str, bindings: Mapping[str, str], sources:
             known |= {f"{facts.earlier.key}o{at}": known[f"{facts.key}o{at}"] for at in range(len(program.operations))}
         sections.append(_section(facts))
     return Template(_part("page.html")).substitute(
-        title=safe(title), style=_part("page.css"), script="\n".join(map(_part, _SCRIPTS)), data=_json(known),
+        title=safe(title), style=theme() + _part("page.css"), script="\n".join(map(_part, _SCRIPTS)), data=_json(known),
         origin=head_html(artifact, given.made, trace, earlier),
         notes="".join(f'<p class="note">{safe(text)}</p>' for text in _notes(devices)),
-        legend=_legend(), functions="".join(sections), contents=contents_html(manifest, devices),
+        legend=_legend(content := "".join(sections)), functions=content, contents=contents_html(manifest, devices),
     )
 
 
@@ -161,8 +163,11 @@ def _notes(devices: list[ReportedDevice]) -> list[str]:
                               for bound in devices if bound.note))
 
 
-def _legend() -> str:
-    return "".join(f'<span><i class="dot {colour(kind)}"></i>{kind}</span>' for kind in COLOURED)
+def _legend(content: str) -> str:
+    """The colours of `content`."""
+    present = set(re.findall(r"\bk-[a-z]+\b", content))
+    return "".join(f'<span><i class="dot {colour(kind)}"></i>{kind}</span>' for kind in COLOURED
+                   if colour(kind) in present)
 
 
 def _section(facts: FunctionFacts) -> str:
