@@ -149,13 +149,18 @@ def _as_long(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
     """A Slice whose vectors of dynamic length are demanded to be as long as one of known length."""
     numbers = [number for number in range(1, len(node.input)) if node.input[number]]
     known = [number for number in numbers if len(facts.shapes.get(node.input[number], ())) == 1]
+    dynamic = [
+        number for number in numbers
+        if node.input[number] not in facts.shapes and facts.rank(node.input[number]) == 1
+    ]
+    if not known or not dynamic:
+        return None
     w, sliced = NodeWriter(node, facts), copy(node)
     n = Numbers(w)
-    for number in numbers if known else ():
-        if node.input[number] not in facts.shapes and facts.rank(node.input[number]) == 1:
-            vector = demanded(n, Tie(number, 0, known[0], 0))
-            sliced.input[number] = w.reshape(vector, facts.shapes[node.input[known[0]]])
-    return [*w.nodes, sliced] if w.nodes else None
+    for number in dynamic:
+        vector = demanded(n, Tie(number, 0, known[0], 0))
+        sliced.input[number] = w.reshape(vector, facts.shapes[node.input[known[0]]])
+    return [*w.nodes, sliced]
 
 
 def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
