@@ -87,7 +87,7 @@ def test_a_call_waits_for_nothing_and_is_ordered_by_the_current_stream():
             fast(x)  # the first call on a stream takes memory for it, and PyTorch may trace again
             torch.cuda.synchronize()
             y = torch.zeros_like(x)
-            torch.cuda._sleep(50_000_000)
+            torch.cuda._sleep(2_000_000_000)
             y.copy_(x)
             torch.cuda.set_sync_debug_mode("error")
             result = fast(y) + 0
