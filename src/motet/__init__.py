@@ -11,7 +11,6 @@ Imports are lazy: `import motet` is light, and `motet.runtime` never loads the c
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import logging
 import os
 import stat
@@ -30,6 +29,7 @@ from motet.errors import (
     OutOfMemoryError,
     WorkerCrash,
 )
+from motet.on_use import imported_on_use
 from motet.version import VERSION
 
 if TYPE_CHECKING:
@@ -57,13 +57,14 @@ __version__ = VERSION
 Format = Literal["auto", "mlir", "onnx", "openvino", "stablehlo"]
 FORMATS: tuple[Format, ...] = ("auto", "mlir", "onnx", "openvino", "stablehlo")
 
-_LAZY = {
-    "Artifact": "motet.artifact.reader",
-    "Options": "motet.options",
-    "Session": "motet.runtime.session",
-    "devices": "motet.runtime.device",
-}
-_LAZY_MODULES = ("builder", "huggingface", "jax", "llm", "onnxruntime", "opencl", "openvino", "runtime")
+_MODULES = ("builder", "huggingface", "jax", "llm", "onnxruntime", "opencl", "openvino", "runtime")
+
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_use("motet", {
+        "Artifact": "motet.artifact.reader:Artifact", "Options": "motet.options:Options",
+        "Session": "motet.runtime.session:Session", "devices": "motet.runtime.device:devices",
+        **{name: f"motet.{name}" for name in _MODULES},
+    })  # fmt: skip
 
 
 # Parameters: the caller's choices, by keyword, as options of `motet compile`.
@@ -264,15 +265,5 @@ def _serialized_model(model: Any) -> bytes:
                           "it by onnx.save_model(…, save_as_external_data=True), and give its path") from None
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            return getattr(importlib.import_module(_LAZY[name]), name)
-        if name in _LAZY_MODULES:
-            return importlib.import_module(f"motet.{name}")
-        raise AttributeError(f"module 'motet' has no attribute '{name}'")
-
-
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_LAZY_MODULES, "errors"})
+    return sorted({*__all__, *_MODULES, "errors"})

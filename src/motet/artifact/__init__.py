@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from motet.on_use import imported_on_use
 
 if TYPE_CHECKING:
     from motet.artifact.reader import Artifact
@@ -11,16 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Artifact", "write_artifact"]
 
-# Loaded when used: processes that compile kernels need the launch record alone.
-_LAZY = {"Artifact": "motet.artifact.reader", "write_artifact": "motet.artifact.writer"}
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LAZY:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_LAZY[name]), name)
+# Processes that compile kernels need the launch record alone.
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_use("motet.artifact", {
+        "Artifact": "motet.artifact.reader:Artifact", "write_artifact": "motet.artifact.writer:write_artifact",
+    })  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from motet.on_use import imported_on_use
 
 if TYPE_CHECKING:
     from motet.lab.derivation import derived_space
@@ -20,23 +21,15 @@ __all__ = [
     "strategy_of", "subject_of", "workers_of",
 ]
 
-_LAZY = {
-    "Space": ("space", "ScheduleSpace"),
-    "derived_space": ("derivation", "derived_space"),
-    "evaluate": ("evaluation", "evaluate"), "format_schedule": ("language", "format_schedule"),
-    "open_program": ("subject", "open_program"), "parse_schedule": ("language", "parse_schedule"),
-    "strategy_of": ("strategies.named", "strategy_of"), "subject_of": ("subject", "subject_of"),
-    "Search": ("search", "Search"), "Budget": ("search", "Budget"), "workers_of": ("workers", "workers_of"),
-}
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name not in _LAZY:
-            raise AttributeError(f"module 'motet.lab' has no attribute '{name}'")
-        module, attribute = _LAZY[name]
-        return getattr(importlib.import_module(f"motet.lab.{module}"), attribute)
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_use("motet.lab", {
+        "Budget": "motet.lab.search:Budget", "Search": "motet.lab.search:Search",
+        "Space": "motet.lab.space:ScheduleSpace", "derived_space": "motet.lab.derivation:derived_space",
+        "evaluate": "motet.lab.evaluation:evaluate", "format_schedule": "motet.lab.language:format_schedule",
+        "open_program": "motet.lab.subject:open_program", "parse_schedule": "motet.lab.language:parse_schedule",
+        "strategy_of": "motet.lab.strategies.named:strategy_of", "subject_of": "motet.lab.subject:subject_of",
+        "workers_of": "motet.lab.workers:workers_of",
+    })  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -5,8 +5,9 @@ Modules are imported lazily: the compiler uses small parts of this package witho
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from motet.on_use import imported_on_use
 
 if TYPE_CHECKING:
     from motet.runtime.device import DeviceInfo
@@ -17,22 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceArray", "DeviceInfo", "Function", "Pointer", "Session", "load"]
 
-_LAZY = {
-    "DeviceArray": "motet.runtime.device_array",
-    "Pointer": "motet.runtime.pointer",
-    "DeviceInfo": "motet.runtime.device",
-    "Function": "motet.runtime.function",
-    "Session": "motet.runtime.session",
-    "load": "motet.runtime.session",
-}
-
-
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            return getattr(importlib.import_module(_LAZY[name]), name)
-        raise AttributeError(f"module 'motet.runtime' has no attribute '{name}'")
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_use("motet.runtime", {
+        "DeviceArray": "motet.runtime.device_array:DeviceArray", "DeviceInfo": "motet.runtime.device:DeviceInfo",
+        "Function": "motet.runtime.function:Function", "Pointer": "motet.runtime.pointer:Pointer",
+        "Session": "motet.runtime.session:Session", "load": "motet.runtime.session:load",
+    })  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -6,13 +6,14 @@ operations by name, and need no builders except `func`.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _mlir as _bindings  # pyright: ignore[reportAttributeAccessIssue]
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
+
+from motet.on_use import imported_on_use
 
 if TYPE_CHECKING:
     from torch_mlir.dialects import arith, linalg
@@ -24,22 +25,15 @@ __all__ = [
 ]
 
 _DIALECTS = "torch_mlir.dialects"
-_LAZY = {
-    "arith": f"{_DIALECTS}.arith",
-    "interpreter": f"{_DIALECTS}.transform.interpreter",
-    "linalg": f"{_DIALECTS}.linalg",
-}
 
 _bindings.globals.dialect_search_modules = ["motet.compiler.ir.views", _DIALECTS]
 
 
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name in _LAZY:
-            return importlib.import_module(_LAZY[name])
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+if not TYPE_CHECKING:
+    __getattr__ = imported_on_use("motet.compiler.ir._mlir", {
+        "arith": f"{_DIALECTS}.arith", "interpreter": f"{_DIALECTS}.transform.interpreter",
+        "linalg": f"{_DIALECTS}.linalg",
+    })  # fmt: skip
 
 # Dialects of which operations are created by name. The others are loaded when text contains them or a pass needs them:
 # loading all takes milliseconds, and makes canonicalisation collect the patterns of all.
