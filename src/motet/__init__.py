@@ -108,6 +108,7 @@ def compile(
     if inputs is not None or dynamic_shapes is not None or _is_torch(source):
         name, source = type(source).__name__, _exported(source, inputs, dynamic_shapes)
     request = _request(source, devices, options, format, cache, placement, place)
+    check_kind("cache", cache, int, "True or False")
     check_kind("mesh", mesh, str, 'axes and their numbers of devices, "data=2,model=4"')
     if progress is not None and not callable(progress):
         refuse_kind("progress", progress, "a function of a text and a number")
@@ -215,8 +216,8 @@ def _exported(source: Any, inputs: Sequence[Any] | Mapping[str, Any] | None, dyn
     if inputs is None:
         raise OptionError(f"source: a module ({type(source).__qualname__}) without inputs; expected "
                           "inputs=(tensor, …), tensors as it is called with")
-    if isinstance(inputs, str) or not hasattr(inputs, "__iter__"):
-        refuse_kind("inputs", inputs, "tensors as the module is called with, in order or by name")
+    if isinstance(inputs, str) or not hasattr(inputs, "__iter__") or hasattr(inputs, "shape"):
+        refuse_kind("inputs", inputs, "a tuple of tensors as the module is called with, or tensors by name")
     return export_module(source, inputs, dynamic_shapes)
 
 

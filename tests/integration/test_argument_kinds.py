@@ -60,6 +60,7 @@ COMPILE: dict[str, Call] = {
     "options": lambda _, value: motet.compile(DOUBLE, options=value),
     "an option": lambda _, value: motet.compile(DOUBLE, options={"jobs": value}),
     "Options": lambda _, value: motet.compile(DOUBLE, options=motet.Options(memory_limit=value)),
+    "cache": lambda _, value: motet.compile(DOUBLE, cache=value),
     "format": lambda _, value: motet.compile(DOUBLE, format=value),
     "placement": lambda _, value: motet.compile(DOUBLE, placement=value),
     "place": lambda _, value: motet.compile(DOUBLE, place=value),
@@ -72,6 +73,7 @@ LOAD: dict[str, Call] = {
     "devices": lambda g, value: motet.load(g.artifact, devices=value),
     "threads": lambda g, value: motet.load(g.artifact, threads=value),
     "in_flight": lambda g, value: motet.load(g.artifact, in_flight=value),
+    "copy": lambda g, value: motet.load(g.artifact, copy=value),
 }
 ARTIFACT: dict[str, Call] = {
     "save": lambda g, value: g.artifact.save(value),

@@ -69,7 +69,8 @@ def test_an_expected_failure_is_told_apart(package: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["Npu"], "'Npu' given; expected a name of a-z, 0-9 and _"), (["class"], "'class' given; expected a name"),
-    (["cuda"], "cuda is a family of Motet's own"), (["npu", "--title", 'a"b'], "--title: expected one line"),
+    (["cuda"], "cuda is a family of Motet's own"), (["hip"], "hip is a family of Motet's own"),
+    (["npu", "--title", 'a"b'], "--title: expected one line"),
     (["npu", "-o", "."], "exists; expected a new folder"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(motet: Run, arguments: list[str], said: str) -> None:

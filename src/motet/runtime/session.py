@@ -75,6 +75,7 @@ def load(
     and results. `copy` reads a file into memory instead of mapping it: a mapped one that is cut short while in use ends
     the process. Raises ArtifactError, DeviceError, OptionError, OutOfMemoryError.
     """
+    check_kind("copy", copy, int, "True or False")
     source = _opened(source, copy)
     bindings = bindings_of(devices)
     threads = thread_count() if threads is None else count_of("threads", threads)

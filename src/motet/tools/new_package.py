@@ -29,12 +29,12 @@ def write_package(
     """Write the package that `command` makes for the family `name`: `files` are templates, by the file made of each.
     Returns the folder. Raises OptionError."""
     from motet.compiler.codegen.backends import BUILT_IN as GENERATORS
-    from motet.runtime.device import BUILT_IN as DRIVERS
+    from motet.compiler.targets.families import built_in_families
 
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise OptionError(f"{command}: {name!r} given; expected a name of a-z, 0-9 and _, which begins with a letter")
-    if name in DRIVERS or name in GENERATORS:
-        kind = "family" if name in DRIVERS else "code generator"
+    if (is_family := name in built_in_families()) or name in GENERATORS:
+        kind = "family" if is_family else "code generator"
         raise OptionError(f"{command}: {name} is a {kind} of Motet's own; expected another name")
     if title is not None and not re.fullmatch(r'[^"\\\n@]+', title):
         raise OptionError(f"{command}: --title: expected one line without quotes, backslashes and @")

@@ -204,8 +204,8 @@ def test_control_flow_on_data() -> None:
 def test_a_module_without_inputs() -> None:
     with pytest.raises(OptionError, match=r"a module \(Linear\) without inputs"):
         motet.compile(torch.nn.Linear(2, 2))
-    for wrong in (5, 1.5, "x", object()):
-        with pytest.raises(OptionError, match=r"inputs: .* given, of type \w+; expected tensors"):
+    for wrong in (5, 1.5, "x", object(), torch.randn(4, 2)):
+        with pytest.raises(OptionError, match=r"inputs: .* given, of type \w+; expected a tuple of tensors"):
             motet.compile(torch.nn.Linear(2, 2), inputs=wrong)  # type: ignore[arg-type]
 
 

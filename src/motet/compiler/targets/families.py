@@ -33,7 +33,16 @@ PRECISION, REGISTERS, SUB_GROUP = "precision", "registers", "subgroup"
 
 def families() -> dict[str, Family]:
     """All families by name; those of other distributions that cannot be loaded are omitted."""
-    known = {
+    known = built_in_families()
+    for entry in plug_ins(GROUP).values():
+        if entry.name not in known and isinstance(found := _load(entry), Family):
+            known[entry.name] = found
+    return known
+
+
+def built_in_families() -> dict[str, Family]:
+    """The families of this distribution by name, which others cannot replace."""
+    return {
         HOST: Family(HOST, CPU_TARGETS, default_levels(), native=True, options=("threads", "cores")),
         "null": Family(
             "null", {t.name: t for t in (X86_64_V4, X86_64_V3)}, (X86_64_V3.name,),
@@ -46,10 +55,6 @@ def families() -> dict[str, Family]:
         "hip": HIP,
         "intel": INTEL,
     }
-    for entry in plug_ins(GROUP).values():
-        if entry.name not in known and isinstance(found := _load(entry), Family):
-            known[entry.name] = found
-    return known
 
 
 def default_levels() -> tuple[str, ...]:
