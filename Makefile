@@ -185,9 +185,10 @@ c-library: $(STAMP) | build
 	$(BIN)/motet c-library -o build/c
 	cc -O2 -Wall -Wextra examples/c/run.c -Ibuild/c -Lbuild/c -lmotet -Wl,-rpath,'$$ORIGIN' -o build/c/run
 
-# Rebuilds what runs on the emulated accelerator and on microcontrollers and is part of the package; needs compilers for
-# RISC-V and Cortex-M (see there).
+# Rebuilds the machine code that is part of the package: the host's executor, and what runs on the emulated accelerator
+# and on microcontrollers; needs clang and compilers for RISC-V and Cortex-M (see there).
 firmware: $(STAMP)
+	$(MAKE) -C src/motet/runtime/drivers/host/executor PYTHON=$(CURDIR)/$(BIN)/python
 	$(MAKE) -C src/motet/runtime/drivers/riscv/firmware PYTHON=$(CURDIR)/$(BIN)/python
 	$(MAKE) -C src/motet/runtime/drivers/embedded/firmware PYTHON=$(CURDIR)/$(BIN)/python
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import random
+import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 from motet.errors import ArtifactError, OptionError, OutOfMemoryError
-from motet.runtime.drivers.host.executor import build, source
-from motet.runtime.drivers.host.loader import load_objects
+from motet.runtime.drivers.host import elf, layout
+from motet.runtime.drivers.host.loader import Linker, load_objects
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
-from motet.runtime.drivers.host.threads import HostThreads, thread_count
+from motet.runtime.drivers.host.threads import HostThreads, support_object, thread_count
 
 # Adds one to element i of buffers[0] for each task i: a task that ran twice, or never, shows.
 COUNT = """
@@ -47,9 +52,50 @@ def compile_ir(text: str) -> bytes:
     return machine.emit_object(llvm.parse_assembly(text))
 
 
-@pytest.mark.parametrize("machine", source.TARGETS, ids=lambda m: m.name)
-def test_shipped_support_objects_are_what_the_source_makes(machine: source.ExecutorTarget) -> None:
-    assert build.path(machine).read_bytes() == build.build(machine)
+EXECUTOR = Path(layout.__file__).parent / "executor"
+MACHINES = ["x86_64", "aarch64", "riscv64"]
+EXPORTS = {
+    "motet_call", "motet_copy", "motet_flow", "motet_run", "motet_run_block", "motet_spin", "motet_stop", "motet_wave",
+    "motet_wave_logged", "motet_worker",
+}
+LIBRARY = {"aligned_alloc", "clock_gettime", "free", "madvise", "memmove", "memset", "sched_yield", "syscall"}
+INTERPRETER = {
+    "PyEval_RestoreThread", "PyEval_SaveThread", "PyLong_AsVoidPtr", "PyLong_FromVoidPtr", "PyObject_CallNoArgs",
+    "PyObject_Vectorcall", "PyTuple_GetItem", "PyTuple_New", "PyTuple_SetItem", "Py_DecRef", "Py_IncRef",
+}
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_shipped_executor_was_made_from_its_sources(machine: str) -> None:
+    names = ("Makefile", "executor.h", "executor.c", "pool.c", "commands.c", "calls.c")
+    assert set(names) == {path.name for path in EXECUTOR.iterdir() if path.is_file()}
+    digest = hashlib.sha256(b"".join((EXECUTOR / name).read_bytes() for name in names) + layout.header().encode())
+    assert digest.hexdigest().encode() in support_object(machine).read_bytes(), "rebuild it: make firmware"
+
+
+def test_shipped_executor_is_what_the_compiler_makes(tmp_path: Path) -> None:
+    clang = shutil.which("clang-19")
+    if clang is None:
+        pytest.skip("no clang-19, which make firmware needs")
+    version = subprocess.run([clang, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    if version.encode() not in support_object(MACHINES[0]).read_bytes():
+        pytest.skip(f"the executor was made by another version than {version}")
+    subprocess.run(["make", "-C", EXECUTOR, f"FOLDER={tmp_path}", f"PYTHON={sys.executable}"], check=True)
+    for machine in MACHINES:
+        path = support_object(machine)
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_shipped_executor_needs_only_what_the_loader_provides(machine: str) -> None:
+    parsed = elf.read_object(support_object(machine).read_bytes(), machine)
+    undefined = {symbol for symbol in parsed.symbols if symbol.section == elf.SHN_UNDEF and symbol.name}
+    assert {symbol.name for symbol in undefined if symbol.binding == elf.STB_WEAK} == INTERPRETER
+    assert {symbol.name for symbol in undefined if symbol.binding == elf.STB_GLOBAL} == LIBRARY
+    assert not any(section.flags & elf.SHF_WRITE for section in parsed.sections.values() if section.size)
+    linker = Linker([parsed], [machine], machine)
+    image = linker.link(memoryview(bytearray(linker.size)), 1 << 36, dict.fromkeys(LIBRARY, 1 << 46).get)
+    assert set(image.symbols) == EXPORTS
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 2, 7, 64, 1000, 100_003])
