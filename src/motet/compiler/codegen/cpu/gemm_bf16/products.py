@@ -181,7 +181,7 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
             if "multiply" in what:
                 lines = [f.at(a, f.imul(part.start, self._a_row(f)), I16) for part in parts]
                 f.call(self._multiply(rows, panel.tail), [
-                    *f.arguments[:2], lines[0], lines[-1], b, sums, f.index(f.idiv(deep, self._step))])
+                    *f.arguments[:2], *self._addresses(lines), b, sums, f.index(f.idiv(deep, self._step))])
             if "finish" in what:
                 for i, part in enumerate(parts):
                     row = f.iadd(f.imul(i, apart), f.isub(part.first, part.start))
@@ -210,6 +210,10 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
             begin = f.imax(begin, pairs)
         f.loop(begin, end, 1, lambda t, _: tile(t, 1))
 
+    def _addresses(self, lines: list[ir.Value]) -> list[ir.Value]:
+        """Those of A's rows that register tiles take: of the first rows of both AMX tiles, or of all."""
+        return [lines[0], lines[-1]] if self.plan.way == "tiles" else lines
+
     def _vector_tiles(self, f: TileFrame, tiles: Range, one: Callable[[Sequence[_TileRows], int], None]) -> None:
         """Call `one(part, rows)` for register tiles."""
         loop_over_tiles(f, self.m, self.plan.rows, tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
@@ -219,17 +223,17 @@ class _BfloatEmitter(BfloatPackPhase, BfloatImagePhase):
         name = f"{self.kernel.name}.tile{rows}{'_tail' if tail else ''}"
 
         def write(f: TileFrame) -> None:
-            a, second, b, sums = f.arguments[2:6]
+            *a, b, sums, steps = f.arguments[2:]
             block = f.imul(self.column_depth(f), BLOCK)
-            lines = [a, second] if self.plan.way == "tiles" and rows > self.height else [a]
+            lines = a if rows > self.height else a[:1]
             at = BfloatOperands(lines, self._a_row(f), b, block, sums, self.tile_width, not self.blocked)
-            depth = self._depth(f, f.arguments[6])
+            depth = self._depth(f, steps)
             if self.plan.way == "tiles":
                 pair_tiles.multiply_amx(f, self.amx_rows(f), self.blocks(tail), at, depth)
             else:
                 pair_tiles.multiply_tile(f, rows, self.blocks(tail), at, depth)
 
-        return shared_function(self.module, name, [PTR] * 6 + [I64], self.kernel, write)
+        return shared_function(self.module, name, [PTR] * (6 if self.plan.way == "tiles" else 5) + [I64], self.kernel, write)
 
     def _depth(self, f: TileFrame, steps: ir.Value) -> list[Depth]:
         """The loops along K, with their strides in numbers."""

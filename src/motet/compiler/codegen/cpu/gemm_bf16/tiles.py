@@ -139,11 +139,12 @@ _A_TILE, _B_TILE = 4, 6
 def configure(f: TileFrame, rows: Index) -> None:
     """Configure this thread's tiles: four of sums and two of A with `rows` rows each, two of B with 16 rows. Each row
     has 64 bytes."""
-    name = "tiles"
+    counts = range(1, BLOCK + 1) if not isinstance(rows, int) else (rows,)
+    name = f"tiles{rows}" if isinstance(rows, int) else "tiles"
     table = f.module.globals.get(name)
     if table is None:
         content: list[int] = []
-        for count in range(1, BLOCK + 1):
+        for count in counts:
             one = [0] * 64
             one[0] = 1  # the palette
             for tile in range(_TILES):
@@ -156,7 +157,7 @@ def configure(f: TileFrame, rows: Index) -> None:
         table.global_constant = True
         table.linkage = "internal"
         table.align = 64
-    f.intrinsic("llvm.x86.ldtilecfg", ir.VoidType(), [f.at(table, f.imul(f.isub(rows, 1), 64), I8)])
+    f.intrinsic("llvm.x86.ldtilecfg", ir.VoidType(), [f.at(table, f.imul(f.isub(rows, counts[0]), 64), I8)])
 
 
 def release(f: TileFrame) -> None:

@@ -35,13 +35,14 @@ def choose(found: DotProduct, target: CpuTarget) -> IntegerProductSchedule | Non
         tiles = -(-guess(m) // 16)
         rows = 16 if m.known is None else -(-m.known // tiles)
         most = 4 if m.known is not None and tiles == 1 else 2
+        blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
         tile_rows = rows * (1 if tiles == 1 and m.known is not None else 2)
     else:
         most = max(1, 4 // how.registers)
-        tile_rows = registers(target, min(most, blocks_total) * how.registers)
+        blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
+        tile_rows = registers(target, min(blocks, blocks_total) * how.registers)
         if m.known is not None:
             tile_rows = min(tile_rows, -(-m.known // -(-m.known // tile_rows)))
-    blocks = most if n.known is None else -(-blocks_total // -(-blocks_total // most))
     in_place = reads_in_place(found, how, tile_rows if how.way == "tiles" else 1)
     depth_block = None
     if found.image is None and k.known is not None and k.known > _DEPTH_BLOCK[how.way] and guess(m) > 2 * tile_rows:
@@ -111,7 +112,7 @@ def _with_grid(
     if way == "tiles" and plan.depth_block is None:
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
-        cut = max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles))
+        cut = min(panels, max(-(-panels * plan.width * k // (target.l2 // 2)), -(-wanted // tiles)))
         group = max(1, min(_TASK_WORK[way] // max(1, m * n * k), -(-outer // MOST_TASKS))) if tiles == 1 else 1
         return replace(plan, panels=max(1, -(-panels // cut)), group=group if cut <= 1 else 1)
     most_rows = max(1, min(512, target.l2 // 2 // max(1, deep * how.a_bytes)) // plan.rows)

@@ -155,8 +155,11 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
 
     def _deep(self, f: TileFrame) -> Index:
         """The number of steps of the tiles along K: of 64 numbers with AMX, else of four."""
-        step = DEPTH if self.how.way == "tiles" else QUAD
-        return f.imul(f.iceil(f.extent(self.k), step), step)
+        return f.imul(f.iceil(f.extent(self.k), self._step), self._step)
+
+    @property
+    def _step(self) -> int:
+        return DEPTH if self.how.way == "tiles" else QUAD
 
     def _clear(self, f: TileFrame, sums: ir.Value) -> None:
         lanes = self.how.lanes
@@ -226,7 +229,8 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
                 at_sums = f.at(panel.sums, f.imul(f.isub(m, row0), self.tile_width), I32)
             if "multiply" in what:
                 at_a = f.at(a, f.imul(m, self._a_row(f)), I8)
-                f.call(self._multiply(rows, tail), [*f.arguments[:2], at_a, b, at_sums, f.index(deep)])
+                f.call(self._multiply(rows, tail), [
+                    *f.arguments[:2], at_a, b, at_sums, f.index(f.idiv(deep, self._step))])
             if "finish" in what:
                 row_sums = at_sums
                 if self.row_sums and self.image is not None and self.image.is_a:
@@ -234,7 +238,7 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
                 elif self.row_sums:
                     row = f.iadd(f.imul(self.outer_number(f, at, self.c.a), self.padded_rows(f)), m)
                     row_sums = f.at(self.memory(f, self.sums_workspace), row, I32)
-                existing = f.imin(f.isub(f.extent(self.m), m), rows)
+                existing = f.imin(f.isub(f.extent(self.m), m), rows) if self.how.way == "tiles" else rows
                 numbers = [f.index(v) for v in (m, n, f.isub(f.extent(self.n), n), existing)]
                 outer = [f.index(at[dim]) for _, dim in self.c.outer]
                 f.call(self.finish_function(tail), [*f.arguments[:2], at_sums, columns, row_sums, *numbers, *outer])
@@ -263,20 +267,20 @@ class _Int8Emitter(Int8PackPhase, Int8Gather, Int8Corrections):
                     one(row, half)
 
     def _multiply(self, rows: int, tail: bool) -> ir.Function:
-        """The function `(buffers, sizes, a, b, sums, deep)` that multiplies one register tile."""
+        """The function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile."""
         name = f"{self.kernel.name}.tile{rows}{'_tail' if tail else ''}"
 
         def write(f: TileFrame) -> None:
-            a, b, sums, deep = f.arguments[2:6]
+            a, b, sums, steps = f.arguments[2:6]
             known = self.k.known is not None and not self.blocked
-            length = self._deep(f) if known else deep
+            length = f.idiv(self._deep(f), self._step) if known else steps
             block = f.imul(self.padded_depth(f), BLOCK)
             at = Operands(a, self._a_row(f), b, block, sums, self.tile_width, not self.blocked)
             if self.how.way == "tiles":
                 half = self.amx_rows
                 dot_tiles.multiply_amx(
-                    f, self.how, rows // half, half, self.blocks(tail), at, f.idiv(length, DEPTH))
+                    f, self.how, rows // half, half, self.blocks(tail), at, length)
             else:
-                dot_tiles.multiply_tile(f, self.how, rows, self.blocks(tail), at, f.idiv(length, QUAD))
+                dot_tiles.multiply_tile(f, self.how, rows, self.blocks(tail), at, length)
 
         return shared_function(self.module, name, [PTR] * 5 + [I64], self.kernel, write)
