@@ -20,16 +20,12 @@ from motet.compiler.codegen.cpu.conv import (
     plane_emitter,
 )
 from motet.compiler.codegen.cpu.gemm import contraction
-from motet.compiler.codegen.cpu.gemm_bf16 import products as bfloat_products
-from motet.compiler.codegen.cpu.gemm_bf16 import reading as bfloat_reading
-from motet.compiler.codegen.cpu.gemm_bf16 import tiles as bfloat_tiles
 from motet.compiler.codegen.cpu.gemm_blocks import products as block_products
-from motet.compiler.codegen.cpu.gemm_int8 import products as dot_products
-from motet.compiler.codegen.cpu.gemm_int8 import reading as dot_reading
-from motet.compiler.codegen.cpu.gemm_int8 import tiles as dot_tiles
 from motet.compiler.codegen.cpu.in_place import find_updates
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.nest import nest
+from motet.compiler.codegen.cpu.products import bfloat_reading, byte_reading, products
+from motet.compiler.codegen.cpu.products.instructions import BFLOATS, BYTES, ways_of
 from motet.compiler.codegen.cpu.rows import loops
 from motet.compiler.kernels.kernel import Kernel, key_of
 from motet.compiler.kernels.kernel_code import KernelCode
@@ -39,7 +35,7 @@ from motet.compiler.targets.cpu import CpuTarget, base_of
 Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of descriptions and schedules
 
 CLASSES: Classes = (
-    attention.CLASS, dot_products.CLASS, bfloat_products.CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
+    attention.CLASS, products.INTEGER_CLASS, products.BFLOAT_CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
     contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, dynamic_depthwise.CLASS,
     plane_emitter.CLASS, interleave.CLASS, loops.CLASS, nest.CLASS,
 )
@@ -92,10 +88,10 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     if not target.base:
         return False
     base = base_of(target)
-    if dot_tiles.ways_of(target) != dot_tiles.ways_of(base) and dot_reading.takes(kernel, target):
+    if ways_of(target, BYTES) != ways_of(base, BYTES) and byte_reading.takes(kernel, target):
         return True
     if target.has("avx512vnni") != base.has("avx512vnni") and depthwise_bytes.takes(kernel, target):
         return True
-    if bfloat_tiles.ways_of(target) == bfloat_tiles.ways_of(base):
+    if ways_of(target, BFLOATS) == ways_of(base, BFLOATS):
         return False
     return bfloat_reading.takes(kernel, target) or attention_plan.improves_on_base(kernel, target)

@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.cpu.harness import build
 from tests.unit.compiler.codegen.cpu.test_convolution import conv_kernel, reference
 from tests.unit.compiler.codegen.cpu.windows import NCHW, NHWC, SAME, Geometry, random
 
-from motet.compiler.codegen.cpu.gemm_bf16 import products
+from motet.compiler.codegen.cpu.products import products
 from motet.compiler.targets.cpu import X86_64_V4_AMX, X86_64_V4_BF16, CpuTarget
 from motet.cpu_features import allow, host_features
 
@@ -33,7 +33,7 @@ def agrees(
     rng = np.random.default_rng(sum(image))
     x, w = random(rng, image, "bf16"), random(rng, (count, image[1], *geometry.kernel), "bf16")
     bias = random(rng, (count,), "f32")
-    (got,) = build(products.CLASS.generate, kernel, target)(x, w, bias, split=split)
+    (got,) = build(products.BFLOAT_CLASS.generate, kernel, target)(x, w, bias, split=split)
     expected = np.clip(reference(x, w, geometry) + bias.astype(np.float64)[:, None, None], 0, 6)
     bound = (reference(abs(x), abs(w), geometry) + 8) * (w[0].size + 2) * 2.0**-24
     assert (abs(got.astype(np.float64) - expected) <= bound).all()
@@ -69,4 +69,4 @@ def test_any_geometry_for_any_partition(target: CpuTarget, data: st.DataObject) 
 @pytest.mark.parametrize(("channels", "count"), [(3, 32), (64, 4)])
 def test_few_channels_or_filters_are_left_to_other_classes(channels: int, count: int) -> None:
     kernel = conv_kernel((1, channels, 9, 9), count, SAME, dtype="bf16")
-    assert products.CLASS.match(kernel, X86_64_V4_AMX) is None
+    assert products.BFLOAT_CLASS.match(kernel, X86_64_V4_AMX) is None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest
 from motet.compiler.codegen.cpu.attention.plan import in_place, ways_for
-from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK
+from motet.compiler.codegen.cpu.products.instructions import BLOCK
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import AttentionSchedule, Reason, in_range, lanes_reason
 from motet.compiler.targets.cpu import CpuTarget

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from motet.compiler.codegen.cpu.attention.nest import AttentionNest, match
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
-from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, ways_of
+from motet.compiler.codegen.cpu.products.instructions import BFLOATS, BLOCK, ways_of
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import AttentionSchedule
@@ -42,12 +42,13 @@ def choose(c: AttentionNest, target: CpuTarget) -> AttentionSchedule | None:
 
 def ways_for(c: AttentionNest, target: CpuTarget) -> tuple[Literal["vectors", "dots", "tiles"], ...]:
     """The kinds of instructions for the products of `c`, fastest first."""
-    return (*ways_of(target), "vectors") if c.attention.dtype == "bf16" else ("vectors",)
+    ways = ways_of(target, BFLOATS) if c.attention.dtype == "bf16" else ()
+    return (*(way for way in ways if way != "pairs"), "vectors")
 
 
 def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether the instructions of `target` beyond those of its base level make the attention `kernel` faster."""
-    c = match(kernel, target) if ways_of(target) != ways_of(base_of(target)) else None
+    c = match(kernel, target) if ways_of(target, BFLOATS) != ways_of(base_of(target), BFLOATS) else None
     schedule = None if c is None else choose(c, target)
     return schedule is not None and schedule.way != "vectors"
 

@@ -27,8 +27,9 @@ from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, read_vector
-from motet.compiler.codegen.cpu.gemm_int8.reading import Factor, plain_stage, read_factors
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.cpu.products.byte_reading import plain_stage, read_factors
+from motet.compiler.codegen.cpu.products.product import Factor
 from motet.compiler.kernels.kernel import Kernel, Packing
 from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.product import Operand, Product

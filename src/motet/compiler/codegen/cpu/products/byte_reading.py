@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, match_image
-from motet.compiler.codegen.cpu.gemm_int8.tiles import arithmetic_of
+from motet.compiler.codegen.cpu.products.byte_image import match_image
+from motet.compiler.codegen.cpu.products.instructions import BYTES, arithmetic_of
+from motet.compiler.codegen.cpu.products.product import Factor, LineProduct
 from motet.compiler.kernels import contraction as contraction_reading
-from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess, place_of
 from motet.compiler.kernels.windows import Windows, read_windows
@@ -16,39 +16,12 @@ from motet.compiler.targets.cpu import CpuTarget
 _BYTES = ("i8", "ui8")
 
 
-@dataclass(frozen=True)
-class Factor:
-    """An 8-bit operand: input `input` minus `zero`, which is a number, or an access to a tensor and the casts of it."""
-
-    input: int
-    unsigned: bool
-    zero: StridedAccess | int = 0
-    zero_casts: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DotProduct:
-    """A kernel read as a product of 8-bit integers. `c.a` and `c.b` are the accesses of the inputs of `a` and `b`. With
-    an `image`, one of them is read through windows."""
-
-    c: Contraction
-    a: Factor
-    b: Factor
-    image: ByteImage | None = None
-
-    @property
-    def zeros(self) -> list[StridedAccess]:
-        return [factor.zero for factor in (self.a, self.b) if isinstance(factor.zero, StridedAccess)]
-
-
 def takes(kernel: Kernel, target: CpuTarget) -> bool:
     """Whether `target`'s instructions make `kernel` faster than those of the next lower level."""
-    if arithmetic_of(target, False, False) is None:
-        return False
-    return match(kernel) is not None
+    return arithmetic_of(target, BYTES) is not None and match(kernel, target) is not None
 
 
-def match(kernel: Kernel) -> DotProduct | None:
+def match(kernel: Kernel, _: CpuTarget) -> LineProduct | None:
     """Read `kernel` as an 8-bit product with an element-wise epilogue; None if it is not one."""
     stage = kernel.stages[0] if kernel.stages else None
     factors = None if stage is None else read_factors(kernel, stage)
@@ -62,7 +35,7 @@ def match(kernel: Kernel) -> DotProduct | None:
     if c is None or c.output != "i32" or len(c.depth) != 1 or c.depth[0][1] < 0:
         return None
     a, b = factors if c.product.lhs.input == 0 else reversed(factors)
-    found = DotProduct(c, a, b)
+    found = LineProduct(c, BYTES, a, b)
     return found if _zeros_fit(found, stage) else None
 
 
@@ -84,7 +57,7 @@ def plain_stage(stage: Stage, factors: tuple[Factor, Factor]) -> Stage:
     return replace(stage, inputs=tuple(stage.inputs[factor.input] for factor in factors), body=body, yields=(6,))
 
 
-def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor], stage: Stage) -> DotProduct | None:
+def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor], stage: Stage) -> LineProduct | None:
     """A convolution as a product of lines gathered from its windows and filters."""
     found = match_image(kernel, read)
     if found is None or found[0].output != "i32":
@@ -92,7 +65,7 @@ def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor]
     c, image = found
     own = read.dims.product.lhs.input
     a, b = (factors[own], factors[1 - own]) if image.is_a else (factors[1 - own], factors[own])
-    product = DotProduct(c, a, b, image)
+    product = LineProduct(c, BYTES, a, b, image)
     return product if _zeros_fit(product, stage) else None
 
 
@@ -156,7 +129,7 @@ def _casts(defined: dict[int, Scalar], number: int) -> tuple[tuple[str, ...], in
     return tuple(casts), number
 
 
-def _zeros_fit(found: DotProduct, stage: Stage) -> bool:
+def _zeros_fit(found: LineProduct, stage: Stage) -> bool:
     """Whether zero points of A vary at most by row, and those of B at most by column. Loops may be merged from several
     dimensions, of which the access of a zero point has only the last stride."""
     c = found.c

@@ -10,15 +10,16 @@ number of axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from motet.compiler.codegen.cpu.gemm_bf16.tiles import BLOCK, DEPTH
+from motet.compiler.codegen.cpu.products.instructions import BFLOATS, BLOCK
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.contraction import Contraction, Loop, read_contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value, row_major
 from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, span_of
 
+DEPTH = BFLOATS.depth
 _FEW = 4  # images, if their number is not known: tiles of as many rows are as good as rows of so many pixels
 
 
@@ -48,20 +49,9 @@ class CopiedImage:
         return -(-self.channels // DEPTH) * DEPTH
 
 
-@dataclass(frozen=True)
-class BfloatProduct(Contraction):
-    """A contraction of bf16 numbers. If it has an `image`, `a` is an access to its copy."""
-
-    image: CopiedImage | None = None
-
-
-def product_of_contraction(c: Contraction, image: CopiedImage | None = None) -> BfloatProduct:
-    return BfloatProduct(**{field.name: getattr(c, field.name) for field in fields(c)}, image=image)
-
-
-def match_windows(kernel: Kernel) -> BfloatProduct | None:
-    """`kernel`, a convolution with constant filters, as a product of a copied image; None if it is none, or if it has
-    too few channels or filters."""
+def match_windows(kernel: Kernel) -> tuple[Contraction, CopiedImage] | None:
+    """`kernel`, a convolution with constant filters, as a product of a copied image, on the left; None if it is
+    none, or if it has too few channels or filters."""
     stage = kernel.stages[0]
     dims = read_contraction(stage)
     constants = [n for n, access in enumerate(stage.inputs) if kernel.values[access.value].role == "constant"]
@@ -86,7 +76,7 @@ def match_windows(kernel: Kernel) -> BfloatProduct | None:
     )
     found = contraction_reading.match(copy)
     arranged = None if found is None else _arranged(found, len(kernel.values))
-    return None if arranged is None else replace(product_of_contraction(arranged, copied), kernel=kernel)
+    return None if arranged is None else (replace(arranged, kernel=kernel), copied)
 
 
 def _channel_axis(kernel: Kernel, stage: Stage, image: Access, summed: tuple[int, ...]) -> int | None:

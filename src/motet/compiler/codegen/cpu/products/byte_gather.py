@@ -1,4 +1,4 @@
-"""Gathers the lines of a convolution of bytes: what the window of each point sees of the image (see `image.py`).
+"""Gathers the lines of a convolution of bytes: what the window of each point sees of the image (see `byte_image.py`).
 
 A line is copied in runs of contiguous bytes: all taps of the last axis with their channels where these are inside the
 image and side by side, else one tap at a time. Each task gathers the lines of its register tiles in scratch memory,
@@ -8,41 +8,45 @@ where they stay in the second-level cache. An image with contiguous pixels is fi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from llvmlite import ir
 
 from motet.artifact.expressions import apply
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
-from motet.compiler.codegen.cpu.gemm.packed_lines import LINES
-from motet.compiler.codegen.cpu.gemm_int8.image import ByteImage, ImageAxis
-from motet.compiler.codegen.cpu.gemm_int8.packing import SQUARE, PackedLines, packing_function
-from motet.compiler.codegen.cpu.gemm_int8.space import Int8Space
-from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH
+from motet.compiler.codegen.cpu.gemm.tasks import Range
+from motet.compiler.codegen.cpu.products.byte_image import ByteImage, ImageAxis
+from motet.compiler.codegen.cpu.products.instructions import BLOCK, BYTES, LINES
+from motet.compiler.codegen.cpu.products.space import LineSpace
+from motet.compiler.codegen.cpu.products.squares import DEPTH, SQUARE, PackedLines, packing_function
 from motet.compiler.kernels.kernel_code import Phase
 
 _LONGEST_RUN = 256  # bytes copied by straight-line code
 _VECTOR = 64
 
 
-class Int8Gather(Int8Space):
-    """Emits the functions that gather lines, and the phase that transposes the image."""
+@dataclass(frozen=True)
+class ByteGather:
+    """Emits the functions that gather lines of `image`, and the phase that transposes it."""
+
+    space: LineSpace
+    image: ByteImage
 
     # -- the image -----------------------------------------------------------------------------------
 
     def transpose_phase(self) -> Phase | None:
         """The phase that stores the image channels-last: tasks of 64 pixels."""
-        image = self.image
-        if image is None or image.transposed is None:
+        s, what = self.space, self.image.transposed
+        if what is None:
             return None
-        what = image.transposed
-        name = f"{self.kernel.name}_image"
-        f = task_function(self.module, self.kernel, name)
+        name = f"{s.kernel.name}_image"
+        f = task_function(s.module, s.kernel, name)
         groups = -(-what.pixels // LINES)
         padded = -(-what.channels // DEPTH) * DEPTH
         direct = padded == what.channels and what.pixels % BLOCK == 0  # lines are written sixteen at a time
         pack = packing_function(
-            self.module, self.kernel, f"{self.kernel.name}.transpose",
+            s.module, s.kernel, f"{s.kernel.name}.transpose", BYTES,
             lambda _: PackedLines(1, what.pixels, False, True),
         )
 
@@ -50,11 +54,11 @@ class Int8Gather(Int8Space):
             matrix, first = f.idiv(index, groups), f.imul(f.irem(index, groups), LINES)
             source = f.iadd(f.imul(matrix, what.pixels * what.channels), first)
             target = f.iadd(f.imul(matrix, what.pixels * what.channels), f.imul(first, what.channels))
-            to = f.at(self.memory(f, self.image_workspace), target, I8)
+            to = f.at(s.memory(f, s.image_workspace), target, I8)
             left = f.imin(f.isub(what.pixels, first), LINES)
             lines = to if direct else f.at(f.arguments[4], SQUARE, I8)
             sizes = [f.index(value) for value in (left, what.channels, padded)]
-            at = f.at(f.pointer(image.value), source, I8)
+            at = f.at(f.pointer(self.image.value), source, I8)
             f.call(pack, [*f.arguments[:2], at, lines, lines, f.arguments[4], *sizes])
             if not direct:
                 f.loop(0, left, 1, lambda i, _: copy_run(
@@ -69,54 +73,65 @@ class Int8Gather(Int8Space):
     def gathered(self, f: TileFrame, at: Sequence[Index], first: Index, count: Index) -> ir.Value:
         """Gather lines `first` to `first + count` at outer coordinates `at` in scratch memory, in the order in which
         the register tiles read them; returns their address."""
-        image = self.image
-        assert image is not None
-        base = f.arguments[4]
-        target = f.at(base, self.scratch_lines, I8)
-        outer = [f.index(at[dim]) for _, dim in self.c.outer]
-        if not self.repacks:
-            f.call(self._gather(image), [*f.arguments[:2], target, f.index(first), f.index(count), *outer])
+        s, base = self.space, f.arguments[4]
+        target = f.at(base, s.scratch_lines, I8)
+        outer = [f.index(at[dim]) for _, dim in s.c.outer]
+        if not s.repacks:
+            f.call(self._gather(), [*f.arguments[:2], target, f.index(first), f.index(count), *outer])
             return target
-        raw, square = f.at(base, self.scratch_raw, I8), f.at(base, self.scratch_square, I8)
-        pack = self._packing(image)
-        padded = self.padded_depth(f)
-        scale = self.how.a_bytes if image.is_a else 1
+        raw, square = f.at(base, s.scratch_raw, I8), f.at(base, s.scratch_square, I8)
+        pack = self._packing()
+        padded = s.padded_depth(f)
+        scale = s.how.a_scale if self.image.is_a else 1
 
         def some(line: Index, _: list[ir.Value]) -> None:
             here = f.imin(f.isub(count, line), LINES)
-            f.call(self._gather(image), [*f.arguments[:2], raw, f.index(f.iadd(first, line)), f.index(here), *outer])
+            f.call(self._gather(), [*f.arguments[:2], raw, f.index(f.iadd(first, line)), f.index(here), *outer])
             to = f.at(target, f.imul(f.imul(line, padded), scale), I8)
-            sums = f.at(f.at(base, self.scratch_sums, I8), line, I32) if self.row_sums else to
+            sums = f.at(f.at(base, s.scratch_sums, I8), line, I32) if s.row_sums else to
             numbers = [f.index(value) for value in (here, padded, padded)]
             f.call(pack, [*f.arguments[:2], raw, to, sums, square, *numbers])
 
         f.loop(0, count, LINES, some)
         return target
 
-    def _packing(self, image: ByteImage) -> ir.Function:
+    def gathered_rows(self, f: TileFrame, at: list[Index], tiles: Range) -> ir.Value:
+        """Where row 0 of A would be, if all rows were gathered like those of the register tiles `tiles`."""
+        s = self.space
+        first, end = s.row(f, tiles[0]), f.imin(s.row(f, tiles[1]), f.extent(s.m))
+        lines = self.gathered(f, at, first, f.isub(end, first))
+        return f.at(lines, f.isub(0, f.imul(first, s.a_row(f))), I8)
+
+    def gathered_columns(self, f: TileFrame, at: list[Index], p: Index) -> ir.Value:
+        """The columns of B of panel `p`, gathered."""
+        s = self.space
+        first = f.imul(p, s.plan.width)
+        return self.gathered(f, at, first, f.imin(f.isub(f.extent(s.n), first), s.plan.width))
+
+    def _packing(self) -> ir.Function:
         """The function that packs gathered lines as the register tiles read them."""
-        name = f"{self.kernel.name}.pack_lines"
-        how = self.how
+        s, how = self.space, self.space.how
+        name = f"{s.kernel.name}.pack_lines"
 
         def lines(f: TileFrame) -> PackedLines:
-            line = self.padded_depth(f)
-            if not image.is_a:
+            line = s.padded_depth(f)
+            if not self.image.is_a:
                 return PackedLines(line, 1, True, how.b_unsigned)
-            return PackedLines(line, 1, False, how.a_unsigned, how.flips_a, how.a_bytes == 2, self.row_sums)
+            return PackedLines(line, 1, False, how.a_unsigned, how.flips_a, how.a_scale > 1, s.row_sums)
 
-        return self.module.globals.get(name) or packing_function(self.module, self.kernel, name, lines)
+        return s.module.globals.get(name) or packing_function(s.module, s.kernel, name, BYTES, lines)
 
-    def _gather(self, image: ByteImage) -> ir.Function:
+    def _gather(self) -> ir.Function:
         """The function `(buffers, sizes, target, first, count, outer…)` that gathers lines one after the other."""
-        arguments = [PTR, PTR, PTR, I64, I64] + [I64] * len(self.c.outer)
-        return shared_function(
-            self.module, f"{self.kernel.name}.gather", arguments, self.kernel, lambda f: self._write_gather(f, image)
-        )
+        s = self.space
+        arguments = [PTR, PTR, PTR, I64, I64] + [I64] * len(s.c.outer)
+        return shared_function(s.module, f"{s.kernel.name}.gather", arguments, s.kernel, self._write_gather)
 
-    def _write_gather(self, f: TileFrame, image: ByteImage) -> None:
+    def _write_gather(self, f: TileFrame) -> None:
+        s, image = self.space, self.image
         target, first, count = f.arguments[2:5]
-        source = f.pointer(image.value) if image.transposed is None else self.memory(f, self.image_workspace)
-        points: dict[int, Index] = {dim: f.arguments[5 + i] for i, (_, dim) in enumerate(self.c.outer)}
+        source = f.pointer(image.value) if image.transposed is None else s.memory(f, s.image_workspace)
+        points: dict[int, Index] = {dim: f.arguments[5 + i] for i, (_, dim) in enumerate(s.c.outer)}
 
         def line(i: Index, _: list[ir.Value]) -> None:
             rest: Index = f.iadd(first, i)
@@ -126,7 +141,7 @@ class Int8Gather(Int8Space):
                 rest = f.idiv(rest, f.extent(size))
             here[image.lines[0][1]] = rest
             begins = [f.isub(f.imul(here.get(axis.dim, 0), axis.by), axis.low) for axis in image.axes]
-            to = f.at(target, f.imul(i, self.padded_depth(f)), I8)
+            to = f.at(target, f.imul(i, s.padded_depth(f)), I8)
             _GatheredLine(f, image, source, begins).copy(0, 0, to, None)
             known = image.depth
             fill_run(f, f.at(to, known, I8), -known % DEPTH, 0)

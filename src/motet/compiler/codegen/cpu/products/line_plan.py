@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.cpu.gemm.packed_lines import BLOCK, used_loops
 from motet.compiler.codegen.cpu.gemm.plan import axes_of
 from motet.compiler.codegen.cpu.gemm.tasks import Cut
-from motet.compiler.kernels.contraction import Contraction
+from motet.compiler.codegen.cpu.products.instructions import BLOCK
+from motet.compiler.kernels.contraction import Contraction, Loop
 from motet.compiler.kernels.kernel import Packing
-from motet.compiler.kernels.strides import ONE, Extent, memory_strides
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, memory_strides
 
 MOST_TASKS = 64
+
+
+def used_loops(loops: Sequence[Loop], place: StridedAccess) -> list[Loop]:
+    """The loops along which `place` has a stride."""
+    return [loop for loop in loops if place.strides[loop[1]] != ZERO]
 
 
 def line_packing(c: Contraction, step: int, depth: int) -> Packing | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.cpu.gemm_int8.tiles import BLOCK, DEPTH, QUAD
+from motet.compiler.codegen.cpu.products.instructions import BLOCK, BYTES
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.epilogue import match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, Value, known_product, row_major
@@ -212,10 +212,11 @@ def _filter_axes(
 
 
 def _packing(order: tuple[int, ...], taps: int, is_a: bool) -> Packing:
-    """The filters as lines of K (for an image that is B), or as blocks of columns (`tiles.py`). K are the last `taps`
-    axes of `order`."""
+    """The filters as lines of K (for an image that is B), or as blocks of columns (`instructions.py`). K are the last
+    `taps` axes of `order`."""
     count = len(order) - taps + 1
     if not is_a:
         return Packing(order, (1,) * count, tuple(range(2 * count)), merged=taps)
     split = (*range(2 * count - 4), 2 * count - 4, 2 * count - 2, 2 * count - 3, 2 * count - 1)
-    return Packing(order, (1,) * (count - 2) + (BLOCK, QUAD), split, (1,) * (count - 2) + (BLOCK, DEPTH), taps)
+    return Packing(order, (1,) * (count - 2) + (BLOCK, BYTES.group), split,
+                   (1,) * (count - 2) + (BLOCK, BYTES.depth), taps)

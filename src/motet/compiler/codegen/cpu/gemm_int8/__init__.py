@@ -1,1 +1,0 @@
-"""Products of 8-bit integers with the CPU's dot-product instructions."""

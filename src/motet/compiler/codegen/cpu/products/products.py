@@ -1,0 +1,306 @@
+"""Products of bytes summed as i32, and of bf16 numbers summed as f32: matrix products in any order of dimensions and
+convolutions, with a fused element-wise epilogue.
+
+    sum over k of (a[m, k] - a_zero) * (b[k, n] - b_zero)          any signs; bf16 numbers have no zero points
+
+They use the CPU's dot-product and matrix instructions (`instructions.py`). A first phase (`pack_phase.py`) packs both
+operands in the order that the tiles read, unless that was done when compiling or A already has this layout (for AMX and
+bytes also aligned to a cache line, since otherwise every row of a tile spans two lines).
+
+Zero points are moved out of the sum, with the sums of A's rows and of B's columns, and `finish.py` adds them again:
+
+    sum a*b  -  a_zero * sum b  -  b_zero * (sum a  -  K * a_zero)
+
+All arithmetic of bytes wraps around as i32, so that the order of the sums does not change the result. Products of bf16
+numbers are exact; the order of their sums differs from the program's, as in every contraction.
+
+AMX tiles have equal numbers of rows. If these do not divide M, the last tile of bytes computes rows that are only
+padding. That of bf16 numbers begins so early that it ends with the last row; its first rows are computed twice and
+stored once.
+
+Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference", 2018, section 2.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from llvmlite import ir
+
+from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import Depth, TileFrame, shared_function, task_function
+from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
+from motet.compiler.codegen.cpu.kernel_class import KernelClass
+from motet.compiler.codegen.cpu.products import bfloat_reading, byte_reading, tiles
+from motet.compiler.codegen.cpu.products.bfloat_copy import ImageCopy
+from motet.compiler.codegen.cpu.products.byte_gather import ByteGather
+from motet.compiler.codegen.cpu.products.finish import TileFinish
+from motet.compiler.codegen.cpu.products.instructions import BLOCK
+from motet.compiler.codegen.cpu.products.legality import check
+from motet.compiler.codegen.cpu.products.pack_phase import PackPhase
+from motet.compiler.codegen.cpu.products.plan import choose_bfloats, choose_bytes
+from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
+from motet.compiler.codegen.cpu.products.space import LineSpace
+from motet.compiler.codegen.cpu.products.tiles import Operands, inner_depth
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.schedule import BfloatProductSchedule, IntegerProductSchedule
+from motet.compiler.kernels.strides import product_of
+from motet.compiler.targets.cpu import CpuTarget
+
+
+def emit(found: LineProduct, schedule: ProductSchedule, target: CpuTarget) -> KernelCode:
+    """Generate code for a product by `schedule`."""
+    how = found.arithmetic(target, schedule.way)
+    assert how is not None
+    return _ProductEmitter(LineSpace(found, schedule, how)).run()
+
+
+INTEGER_CLASS = KernelClass(IntegerProductSchedule, byte_reading.match, choose_bytes, check, emit)
+BFLOAT_CLASS = KernelClass(BfloatProductSchedule, bfloat_reading.match, choose_bfloats, check, emit)
+
+
+@dataclass(frozen=True)
+class _PanelTiles:
+    """Register tiles `tiles` of panel `number` at outer coordinates `at`, whose sums begin at `sums`; `tail` says that
+    the panel is incomplete."""
+
+    at: list[Index]
+    tiles: Range
+    number: Index
+    tail: bool
+    sums: ir.Value
+
+
+@dataclass(frozen=True)
+class _TileRows:
+    """Rows of a register tile: it computes those from `start` on, of which it stores `count` from `first` on."""
+
+    start: Index
+    first: Index
+    count: Index
+
+
+_OneTile = Callable[[Sequence[_TileRows], int], None]  # emits a register tile of so many rows, by its parts
+_What = tuple[Literal["multiply", "finish"], ...]
+
+
+class _ProductEmitter:
+    """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
+
+    def __init__(self, space: LineSpace) -> None:
+        self.space, self.finish = space, TileFinish(space)
+        image = space.found.gathered
+        self.gather = None if image is None else ByteGather(space, image)
+
+    # -- phases --------------------------------------------------------------------------------------
+
+    def run(self) -> KernelCode:
+        s, c, kernel = self.space, self.space.c, self.space.kernel
+        tasks = ProductTasks(s.plan, s.m, s.n, c.outer, c.rank)
+        f = task_function(s.module, kernel)
+        begin, end = f.arguments[2:4]
+        if s.how.way == "tiles":
+            tiles.configure(f, s.amx_rows(f))
+        f.loop(begin, end, 1, lambda index, _: tasks.walk(f, index, lambda *block: self._block(f, *block)))
+        if s.how.way == "tiles":
+            tiles.release(f)
+        f.ret_void()
+        packs = PackPhase(s).emit() if s.found.copied is None else ImageCopy(s, s.found.copied).emit()
+        transposes = None if self.gather is None else self.gather.transpose_phase()
+        phases = (transposes, packs, Phase(kernel.name, tasks.count))
+        packings = {} if s.packing is None else {c.b.value: s.packing}
+        if self.gather is not None:
+            packings = {self.gather.image.filters: self.gather.image.filter_packing}
+        kind = "product" if self.gather is None else "convolution"
+        return KernelCode(
+            f"{s.numbers.title} {kind}, {s.how.way}", str(s.module),
+            tuple(phase for phase in phases if phase is not None), s.scratch, tuple(s.workspaces), packings,
+            2 * guess(s.m * s.n) * guess(product_of([*c.outer, *c.depth])), traffic(kernel),
+        )
+
+    # -- tasks ---------------------------------------------------------------------------------------
+
+    def _block(self, f: TileFrame, at: list[Index], rows: Range, panels: Range) -> None:
+        """Emit the work of one task at one outer iteration."""
+        s, plan, scratch, gather = self.space, self.space.plan, f.arguments[4], self.gather
+        element, total = s.numbers.element, s.numbers.total
+        gathers_columns = gather is not None and not gather.image.is_a
+        a = s.address_a(f, at) if gather is None or gathers_columns else gather.gathered_rows(f, at, rows)
+        b = a if gathers_columns else s.address_b(f, at)
+        deep = s.stepped_depth(f)
+        if plan.depth_block is None:
+            def whole(p: Index, tail: bool) -> None:
+                columns = gather.gathered_columns(f, at, p) if gather and gathers_columns else s.panel(f, b, p)
+                self._sum_columns(f, columns, tail)
+                self._tiles(f, (a, columns, deep), _PanelTiles(at, rows, p, tail, scratch), ("multiply", "finish"))
+
+            loop_over_panels(f, s.n, plan.width, panels, whole)
+            return
+        zero, lanes = ir.Constant(ir.VectorType(total, s.how.lanes), None), s.how.lanes
+        f.loop(0, s.sums_bytes // 4, lanes, lambda i, _: f.store_vector(zero, f.at(scratch, i, total), total))
+
+        def panel(p: Index, tail: bool) -> _PanelTiles:
+            return _PanelTiles(at, rows, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), total))
+
+        def block(begin: Index, _: list[ir.Value]) -> None:
+            here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
+            a_here = f.at(a, f.imul(begin, s.how.a_scale), element)
+            b_here = f.at(b, f.imul(begin, BLOCK), element)
+            loop_over_panels(f, s.n, plan.width, panels, lambda p, tail: self._tiles(
+                f, (a_here, s.panel(f, b_here, p), here), panel(p, tail), ("multiply",)))
+
+        def last(p: Index, tail: bool) -> None:
+            columns = s.panel(f, b, p)
+            self._sum_columns(f, columns, tail)
+            self._tiles(f, (a, columns, deep), panel(p, tail), ("finish",))
+
+        f.loop(0, deep, plan.depth_block, block)
+        loop_over_panels(f, s.n, plan.width, panels, last)
+
+    # -- panels and tiles ----------------------------------------------------------------------------
+
+    def _sum_columns(self, f: TileFrame, b: ir.Value, tail: bool) -> None:
+        """Compute the sums of a panel's columns in scratch memory."""
+        s = self.space
+        if not s.column_sums:
+            return
+
+        def write(g: TileFrame) -> None:
+            groups = g.iceil(g.extent(s.k), s.numbers.group)
+            block = g.imul(s.padded_depth(g), BLOCK)
+            tiles.column_sums(g, s.how, s.blocks(tail), g.arguments[2], block, g.arguments[3], groups)
+
+        name = f"{s.kernel.name}.columns{'_tail' if tail else ''}"
+        function = shared_function(s.module, name, [PTR, PTR, PTR, PTR], s.kernel, write)
+        f.call(function, [*f.arguments[:2], b, f.at(f.arguments[4], s.sums_bytes, I8)])
+
+    def _tiles(
+        self, f: TileFrame, operands: tuple[ir.Value, ir.Value, Index], panel: _PanelTiles, what: _What
+    ) -> None:
+        """Multiply and finish the register tiles of a panel, of A and B at `operands`, along so many numbers of K."""
+        s, tail = self.space, panel.tail
+        a, b, deep = operands
+        columns = f.at(f.arguments[4], s.sums_bytes, I8)
+        begin = s.row(f, panel.tiles[0])
+
+        def one(parts: Sequence[_TileRows], rows: int) -> None:
+            sums = panel.sums
+            if s.blocked:
+                sums = f.at(sums, f.imul(f.isub(parts[0].first, begin), s.tile_width), s.numbers.total)
+            if "multiply" in what:
+                starts = [f.at(a, f.imul(part.start, s.a_row(f)), s.numbers.element) for part in parts]
+                lines = [starts[0], starts[-1]] if s.how.instruction.overlap else starts
+                f.call(self._multiply(rows, tail), [
+                    *f.arguments[:2], *lines, b, sums, f.index(f.idiv(deep, s.how.step))])
+            if "finish" in what:
+                for i, part in enumerate(parts):
+                    self._finish(f, panel, (columns, begin), sums, i, part)
+
+        if s.how.way != "tiles":
+            loop_over_tiles(
+                f, s.m, s.plan.rows, panel.tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
+        elif s.how.instruction.overlap:
+            self._overlapping_tiles(f, panel.tiles, one)
+        else:
+            self._padded_tiles(f, panel.tiles, one)
+
+    def _finish(
+        self, f: TileFrame, panel: _PanelTiles, place: tuple[ir.Value, Index], sums: ir.Value, number: int,
+        part: _TileRows,
+    ) -> None:
+        """Finish part `number` of a register tile. `place` is the address of the sums of columns, and the first row of
+        the panel's tiles."""
+        s, (columns, begin) = self.space, place
+        n = f.imul(panel.number, s.plan.width)
+        row = f.isub(part.first, part.start)
+        if number:
+            row = f.iadd(f.imul(number, s.amx_rows(f)), row)
+        at = f.at(sums, f.imul(row, s.tile_width), s.numbers.total)
+        corrections: list[ir.Value] = []
+        if self.finish.corrected:
+            corrections = [columns, at]
+            if s.row_sums and self.gather is not None and self.gather.image.is_a:
+                corrections[1] = f.at(f.at(f.arguments[4], s.scratch_sums, I8), f.isub(part.first, begin), I32)
+            elif s.row_sums:
+                line = f.iadd(f.imul(s.outer_number(f, panel.at, s.c.a), s.padded_rows(f)), part.first)
+                corrections[1] = f.at(s.memory(f, s.sums_workspace), line, I32)
+        sizes = (part.first, n, f.isub(f.extent(s.n), n), part.count, *(panel.at[dim] for _, dim in s.c.outer))
+        f.call(self.finish.function(panel.tail), [*f.arguments[:2], at, *corrections, *map(f.index, sizes)])
+
+    def _padded_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
+        """Emit register tiles of one or two AMX tiles of rows, of which the last one may compute rows of padding."""
+        rows, half, m = self.space.plan.rows, self.space.height, f.extent(self.space.m)
+
+        def tile(row: Index, count: int) -> None:
+            one([_TileRows(row, row, f.imin(f.isub(m, row), count))], count)
+
+        whole = f.idiv(m, rows)
+        f.loop(tiles[0], f.imin(tiles[1], whole), 1, lambda t, _: tile(f.imul(t, rows), rows))
+        if isinstance(m, int) and m % rows == 0:
+            return
+        row, left = f.imul(whole, rows), f.irem(m, rows)
+        with f.if_then(f.icmp_signed(">", f.index(tiles[1]), f.index(whole))):
+            if rows == half:
+                tile(row, rows)
+                return
+            with f.if_else(f.icmp_signed(">", f.index(left), f.index(half))) as (both, single):
+                with both:
+                    tile(row, rows)
+                with single:
+                    tile(row, half)
+
+    def _overlapping_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
+        """Emit register tiles of two AMX tiles of rows, then the last one of one tile. The last AMX tile ends with the
+        last row."""
+        rows, height, m = self.space.plan.rows, self.space.height, f.extent(self.space.m)
+        last = f.isub(m, self.space.amx_rows(f))
+
+        def tile(t: Index, count: int) -> None:
+            firsts = [f.iadd(f.imul(t, rows), i * height) for i in range(count)]
+            one([
+                _TileRows(f.imin(first, last), first, f.imin(f.isub(m, first), height)) for first in firsts
+            ], count * height)
+
+        begin, end = tiles
+        pairs = f.iceil(f.imax(f.isub(m, height), 0), rows) if rows > height else 0
+        if rows > height:
+            f.loop(begin, f.imin(end, pairs), 1, lambda t, _: tile(t, 2))
+            begin = f.imax(begin, pairs)
+        f.loop(begin, end, 1, lambda t, _: tile(t, 1))
+
+    def _multiply(self, rows: int, tail: bool) -> ir.Function:
+        """The function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile. With tiles that
+        overlap, the address of the second one's rows follows that of the first one's, `a`."""
+        s = self.space
+
+        def write(f: TileFrame) -> None:
+            *a, b, sums, steps = f.arguments[2:]
+            block = f.imul(s.column_depth(f), BLOCK)
+            amx_tiles = 2 if s.how.way == "tiles" and rows > s.height else 1
+            lines = [a[i] if i < len(a) else f.at(a[0], f.imul(i * s.height, s.a_row(f)), s.numbers.element)
+                     for i in range(amx_tiles)]
+            at = Operands(lines, s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
+            depth = self._depth(f, steps)
+            if s.how.way == "tiles":
+                tiles.multiply_amx(f, s.how, s.amx_rows(f), s.blocks(tail), at, depth)
+            else:
+                tiles.multiply_tile(f, s.how, rows, s.blocks(tail), at, depth)
+
+        name = f"{s.kernel.name}.tile{rows}{'_tail' if tail else ''}"
+        pointers = 6 if s.how.instruction.overlap else 5
+        return shared_function(s.module, name, [PTR] * pointers + [I64], s.kernel, write)
+
+    def _depth(self, f: TileFrame, steps: ir.Value) -> list[Depth]:
+        """The loops along K, with their strides in numbers."""
+        s = self.space
+        known = s.k.known is not None and not s.blocked
+        result = [inner_depth(s.how, f.idiv(s.stepped_depth(f), s.how.step) if known else steps)]
+        b_step = f.imul(s.padded_depth(f), BLOCK)
+        for size, dim in reversed(s.c.depth[:-1]):
+            result.insert(0, Depth(f.extent(size), f.extent(s.c.a.strides[dim]), b_step))
+            b_step = f.imul(b_step, f.extent(size))
+        return result
