@@ -8,54 +8,48 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from motet.compiler.codegen.llvm.addresses import write_address
-from motet.compiler.codegen.llvm.lines import Instruction, Kind, Typed, is_name, part_name, read_instruction
-from motet.compiler.codegen.llvm.parts import PartWriter
+from motet.compiler.codegen.llvm.ir import BOOLEAN, LONG, Instruction, IrValue, Type, bits_of
+from motet.compiler.codegen.llvm.parts import PartWriter, part_name
 
 _WIDE = re.compile(r"(?<![%\w.])i128\b")  # not a name
-_HALF, _BITS, _BYTES = Kind("i64"), 64, 8
-_BIT = Kind("i1")
-_TYPE = re.compile(r"(?<![%\w.])i128\b(?! [%-]?[\w\"])")  # where memory is described, without a value
-Pair = tuple[Typed, Typed]  # low, high
+_HALF, _BITS, _BYTES = LONG, 64, 8
+Pair = tuple[IrValue, IrValue]  # low, high
 
 
 def has_pairs(line: str) -> bool:
     return _WIDE.search(line) is not None
 
 
-def split_pair(writer: PartWriter, line: str) -> None:
-    """Write `line`, which contains `i128`. Raises NotImplementedError for an instruction without a form on pairs."""
-    made = read_instruction(line)
-    if made is None or made.opcode == "getelementptr":
-        if not _TYPE.search(line) or re.search(r"\bi128 [%-]?[\w\"]", line):
-            raise NotImplementedError(f"{line.split()[0]} of integers of 128 bits")
-        line = _TYPE.sub("[2 x i64]", line)
-        made = read_instruction(line)
-        if made is None or made.to is None:
-            writer.lines.append(line)
-        else:
-            write_address(writer, made, made.result, made.to, made.operands)
-        return
-    form = _FORMS.get(made.opcode)
-    if form is None:
-        raise NotImplementedError(f"{made.opcode} of integers of 128 bits")
+def split_pair(writer: PartWriter, line: str, made: Instruction | None) -> bool:
+    """Write `line`, which contains `i128` and is read as `made`; False for an address in memory, whose operands are no
+    pairs. Raises NotImplementedError for an instruction without a form on pairs."""
+    opcode = made.opcode if made else line.split()[0]
+    if made and opcode == "getelementptr" and Type("i128") not in [operand.type for operand in made.operands]:
+        return False
+    if opcode == "alloca":
+        writer.lines.append(_WIDE.sub("[2 x i64]", line))
+        return True
+    form = _FORMS.get(opcode)
+    if made is None or form is None:
+        raise NotImplementedError(f"{opcode} of integers of 128 bits")
     form(writer, made)
+    return True
 
 
-def _pair(value: Typed) -> Pair:
-    if is_name(value.text):
-        return Typed(_HALF, part_name(value.text, 0)), Typed(_HALF, part_name(value.text, 1))
-    number = int(value.text) if value.text not in ("poison", "undef") else 0
+def _pair(value: IrValue) -> Pair:
+    if value.is_local:
+        return IrValue(_HALF, part_name(value.text, 0)), IrValue(_HALF, part_name(value.text, 1))
+    number = bits_of(value) or 0
     low, high = number & (1 << _BITS) - 1, number >> _BITS
-    return Typed(_HALF, str(low)), Typed(_HALF, str(high))
+    return IrValue(_HALF, str(low)), IrValue(_HALF, str(high))
 
 
-def _define(writer: PartWriter, made: Instruction, low: Typed, high: Typed) -> None:
+def _define(writer: PartWriter, made: Instruction, low: IrValue, high: IrValue) -> None:
     for number, value in enumerate((low, high)):
         writer.same(part_name(made.result, number), value)
 
 
-def _half(writer: PartWriter, text: str) -> Typed:
+def _half(writer: PartWriter, text: str) -> IrValue:
     return writer.emit(_HALF, text)
 
 
@@ -71,14 +65,13 @@ def _store(writer: PartWriter, made: Instruction) -> None:
         writer.lines.append(f"  store {half}, {_at(writer, pointer, number)}, align {_BYTES}")
 
 
-def _at(writer: PartWriter, pointer: Typed, number: int) -> Typed:
-    return writer.emit(pointer.kind, f"getelementptr i8, {pointer}, i64 {_BYTES}") if number else pointer
+def _at(writer: PartWriter, pointer: IrValue, number: int) -> IrValue:
+    return writer.emit(pointer.type, f"getelementptr i8, {pointer}, i64 {_BYTES}") if number else pointer
 
 
 def _phi(writer: PartWriter, made: Instruction) -> None:
-    blocks = made.rest.split()
     for number in range(2):
-        incoming = (f"[ {_pair(o)[number].text}, {b} ]" for o, b in zip(made.operands, blocks, strict=True))
+        incoming = (f"[ {_pair(o)[number].text}, {b} ]" for o, b in zip(made.operands, made.labels, strict=True))
         writer.emit(_HALF, f"phi i64 {', '.join(incoming)}", part_name(made.result, number))
 
 
@@ -96,23 +89,22 @@ def _bitwise(writer: PartWriter, made: Instruction) -> None:
 
 def _extend(writer: PartWriter, made: Instruction) -> None:
     value = made.operands[0]
-    low = value if value.kind == _HALF else _half(writer, f"{made.opcode} {value} to i64")
-    high = _half(writer, f"ashr {low}, 63") if made.opcode == "sext" else Typed(_HALF, "0")
+    low = value if value.type == _HALF else _half(writer, f"{made.opcode} {value} to i64")
+    high = _half(writer, f"ashr {low}, 63") if made.opcode == "sext" else IrValue(_HALF, "0")
     _define(writer, made, low, high)
 
 
 def _trunc(writer: PartWriter, made: Instruction) -> None:
-    assert made.to is not None
     low, _ = _pair(made.operands[0])
-    if made.to == _HALF:
+    if made.type == _HALF:
         writer.same(made.result, low)
     else:
-        writer.emit(made.to, f"trunc {low} to {made.to}", made.result)
+        writer.emit(made.type, f"trunc {low} to {made.type}", made.result)
 
 
 def _shift(writer: PartWriter, made: Instruction) -> None:
     value, amount = made.operands
-    if is_name(amount.text):
+    if amount.is_local:
         raise NotImplementedError("shifts of integers of 128 bits by other numbers than constants")
     (low, high), by = _pair(value), int(amount.text)
     if made.opcode == "shl":
@@ -120,19 +112,19 @@ def _shift(writer: PartWriter, made: Instruction) -> None:
         return
     if by >= _BITS:
         first = _moved(writer, made.opcode, high, by - _BITS)
-        rest = _half(writer, f"ashr {high}, 63") if made.opcode == "ashr" else Typed(_HALF, "0")
+        rest = _half(writer, f"ashr {high}, 63") if made.opcode == "ashr" else IrValue(_HALF, "0")
     else:
         first, rest = _joined(writer, "lshr", low, "shl", high, by), _moved(writer, made.opcode, high, by)
     _define(writer, made, first, rest)
 
 
-def _shifted_up(writer: PartWriter, low: Typed, high: Typed, by: int) -> Pair:
+def _shifted_up(writer: PartWriter, low: IrValue, high: IrValue, by: int) -> Pair:
     if by >= _BITS:
-        return Typed(_HALF, "0"), _moved(writer, "shl", low, by - _BITS)
+        return IrValue(_HALF, "0"), _moved(writer, "shl", low, by - _BITS)
     return _moved(writer, "shl", low, by), _joined(writer, "shl", high, "lshr", low, by)
 
 
-def _joined(writer: PartWriter, opcode: str, kept: Typed, other_opcode: str, other: Typed, by: int) -> Typed:
+def _joined(writer: PartWriter, opcode: str, kept: IrValue, other_opcode: str, other: IrValue, by: int) -> IrValue:
     """`kept` shifted by `by`, with the bits of `other` that come in."""
     if by == 0:
         return kept
@@ -141,25 +133,25 @@ def _joined(writer: PartWriter, opcode: str, kept: Typed, other_opcode: str, oth
     return _half(writer, f"or {own}, {coming.text}")
 
 
-def _moved(writer: PartWriter, opcode: str, value: Typed, by: int) -> Typed:
+def _moved(writer: PartWriter, opcode: str, value: IrValue, by: int) -> IrValue:
     return _half(writer, f"{opcode} {value}, {by}") if by else value
 
 
 def _compare(writer: PartWriter, made: Instruction) -> None:
     (low, high), (other_low, other_high) = map(_pair, made.operands)
-    predicate = made.flags.split()[-1]
-    same = writer.emit(_BIT, f"icmp eq {high}, {other_high.text}")
+    predicate = made.detail
+    same = writer.emit(BOOLEAN, f"icmp eq {high}, {other_high.text}")
     if predicate in ("eq", "ne"):
-        lower = writer.emit(_BIT, f"icmp {predicate} {low}, {other_low.text}")
+        lower = writer.emit(BOOLEAN, f"icmp {predicate} {low}, {other_low.text}")
         if predicate == "eq":
-            writer.emit(_BIT, f"and {same}, {lower.text}", made.result)
+            writer.emit(BOOLEAN, f"and {same}, {lower.text}", made.result)
             return
-        differ = writer.emit(_BIT, f"icmp ne {high}, {other_high.text}")
-        writer.emit(_BIT, f"or {differ}, {lower.text}", made.result)
+        differ = writer.emit(BOOLEAN, f"icmp ne {high}, {other_high.text}")
+        writer.emit(BOOLEAN, f"or {differ}, {lower.text}", made.result)
         return
-    lower = writer.emit(_BIT, f"icmp u{predicate[1:]} {low}, {other_low.text}")
-    upper = writer.emit(_BIT, f"icmp {predicate[0]}{predicate[1]}t {high}, {other_high.text}")
-    writer.emit(_BIT, f"select {same}, {lower}, {upper}", made.result)
+    lower = writer.emit(BOOLEAN, f"icmp u{predicate[1:]} {low}, {other_low.text}")
+    upper = writer.emit(BOOLEAN, f"icmp {predicate[0]}{predicate[1]}t {high}, {other_high.text}")
+    writer.emit(BOOLEAN, f"select {same}, {lower}, {upper}", made.result)
 
 
 _FORMS: dict[str, Callable[[PartWriter, Instruction], None]] = {

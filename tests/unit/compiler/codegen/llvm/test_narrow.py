@@ -59,6 +59,8 @@ BODIES = {
     "reversal": "%r = shufflevector <{n} x i32> %i, <{n} x i32> poison, <{n} x i32> <{reversed}>\n" + _I,
     "interleaving": "%s = shufflevector <{n} x i32> %i, <{n} x i32> %j, <{two} x i32> <{interleaved}>\n"
                     "store <{two} x i32> %s, ptr %c, align 4",
+    "a field of a structure": "%p = getelementptr {{ i8, [3 x i32] }}, ptr %c, i64 1, i32 1, i64 1\n"
+                              "store <{n} x i32> %i, ptr %p, align 4",
     "an element of any lane": "%e = load i32, ptr %a, align 4\n%q = urem i32 %e, {n}\n"
                               "%v = extractelement <{n} x i32> %i, i32 %q\n"
                               "%r = insertelement <{n} x i32> %j, i32 %v, i32 %q\n" + _I,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrScalar
+from motet.compiler.codegen.llvm.ir import F32, Inexpressible, Type
 from motet.compiler.codegen.llvm.opencl_c.support import Support
 from motet.compiler.codegen.llvm.opencl_c.types import LanePart, constant, convert, reinterpret, sized
 
-F32, F64 = IrScalar("f", 32), IrScalar("f", 64)
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "shl": "<<", "lshr": ">>", "udiv": "/",
     "urem": "%", "fadd": "+", "fsub": "-", "fmul": "*", "fdiv": "/", "sdiv": "/", "srem": "%", "ashr": ">>",
@@ -55,14 +54,14 @@ def widened(part: LanePart, text: str, support: Support) -> str:
     """A float of 16 bits as f32; others as they are."""
     if not part.short_float:
         return text
-    return f"{support.of_lanes('from_half' if part.element.kind == 'f' else 'from_bfloat', part.width)}({text})"
+    return f"{support.of_lanes(f'from_{part.element}', part.width)}({text})"
 
 
 def narrowed(part: LanePart, text: str, support: Support) -> str:
     """A float of f32 as one of `part`."""
     if not part.short_float:
         return text
-    return f"{support.of_lanes('to_half' if part.element.kind == 'f' else 'to_bfloat', part.width)}({text})"
+    return f"{support.of_lanes(f'to_{part.element}', part.width)}({text})"
 
 
 def computed(part: LanePart) -> LanePart:
@@ -72,7 +71,7 @@ def computed(part: LanePart) -> LanePart:
 
 def negated(part: LanePart, text: str) -> str:
     """A float with the other sign."""
-    sign = constant(part.of(IrScalar("i", part.element.bits)), [1 << (part.element.bits - 1)] * part.width)
+    sign = constant(part.of(Type(f"i{part.element.bits}")), [1 << (part.element.bits - 1)] * part.width)
     if part.short_float:
         return f"({part.name})({text} ^ {sign})" if part.width == 1 else f"{text} ^ {sign}"
     return reinterpret(part.name, f"{reinterpret(part.unsigned, text)} ^ {sign}")
@@ -168,7 +167,7 @@ def cast(opcode: str, source: LanePart, target: LanePart, text: str, support: Su
         return resized(source, target, text, support)
     if opcode in ("uitofp", "sitofp"):
         if source.boolean:
-            wide = source.of(IrScalar("i", 32))
+            wide = source.of(Type("i32"))
             text, source = _extended(source, wide, text, signed=opcode == "sitofp"), wide
         text = sign_extended(source, text) if opcode == "sitofp" else text
         return narrowed(target, convert(computed(target).name, text), support)
@@ -177,7 +176,7 @@ def cast(opcode: str, source: LanePart, target: LanePart, text: str, support: Su
 
 def float_to_integer(source: LanePart, target: LanePart, text: str, signed: bool, support: Support) -> str:
     """A float rounded to zero; only values that `target` has."""
-    wide = target.of(IrScalar("i", max(32, target.container)))
+    wide = target.of(Type(f"i{max(32, target.container)}"))
     text = widened(source, text, support)
     if not signed:
         return _truncated(wide, target, convert(wide.unsigned, text))

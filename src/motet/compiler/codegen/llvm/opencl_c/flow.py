@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from motet.compiler.codegen.llvm.ir import POINTER, Block, Inexpressible, Instruction, IrFunction
 from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.intrinsics import print_call
 from motet.compiler.codegen.llvm.opencl_c.memory import (
@@ -13,18 +14,8 @@ from motet.compiler.codegen.llvm.opencl_c.memory import (
     print_load,
     print_store,
 )
-from motet.compiler.codegen.llvm.opencl_c.model import (
-    POINTER,
-    Block,
-    Inexpressible,
-    IrFunction,
-    IrInstruction,
-    Vector,
-)
-from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
-from motet.compiler.codegen.llvm.opencl_c.reader import BINARY
+from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.support import Support
-from motet.compiler.codegen.llvm.opencl_c.types import parts_of
 from motet.compiler.codegen.llvm.opencl_c.vectors import (
     print_bitcast,
     print_extract,
@@ -34,13 +25,15 @@ from motet.compiler.codegen.llvm.opencl_c.vectors import (
     print_pointer_cast,
     print_shuffle,
 )
+from motet.compiler.codegen.llvm.reader import BINARY
 
 _CASTS = ("trunc", "zext", "sext", "fptrunc", "fpext", "fptoui", "fptosi", "uitofp", "sitofp")
 
 
-def print_kernel(function: IrFunction, variables: dict[str, str], support: Support) -> str:
-    """The kernel of a function, each of whose parameters is a global address or an integer. Raises Inexpressible."""
-    printer = Printer(function, variables, support)
+def print_kernel(function: IrFunction, variables: dict[str, str], support: Support, widest: int) -> str:
+    """The kernel of a function, each of whose parameters is a global address or an integer, with vectors of at most
+    `widest` lanes. Raises Inexpressible."""
+    printer = Printer(function, variables, support, widest)
     parameters: list[str] = []
     for number, each in enumerate(function.parameters):
         printer.name_parameter(each, f"p{number}")
@@ -63,14 +56,14 @@ class _Flow:
         self.blocks = {block.label: block for block in function.blocks}
         self.numbers = {block.label: number for number, block in enumerate(function.blocks)}
         self.entry = function.blocks[0].label
-        self.printers: Mapping[str, Callable[[Printer, IrInstruction], None]] = _PRINTERS
+        self.printers: Mapping[str, Callable[[Printer, Instruction], None]] = _PRINTERS
 
     def label(self, name: str) -> str:
         return f"b{self.numbers[name]}"
 
-    def print(self, block: Block, each: IrInstruction) -> None:
+    def print(self, block: Block, each: Instruction) -> None:
         if each.opcode == "phi":
-            self.printer.declare(result_of(each))
+            self.printer.declare(each.value)
         elif each.opcode == "br":
             self._branch(block, each)
         elif each.opcode == "switch":
@@ -84,7 +77,7 @@ class _Flow:
         else:
             self.printers[each.opcode](self.printer, each)
 
-    def _branch(self, block: Block, each: IrInstruction) -> None:
+    def _branch(self, block: Block, each: Instruction) -> None:
         if not each.operands or len(set(each.labels)) == 1:
             self._jump(block.label, each.labels[0])
             return
@@ -93,7 +86,7 @@ class _Flow:
         self.printer.line("}")
         self._jump(block.label, each.labels[1])
 
-    def _switch(self, block: Block, each: IrInstruction) -> None:
+    def _switch(self, block: Block, each: Instruction) -> None:
         value, *cases = each.operands
         self.printer.line(f"switch ({self.printer.scalar(value)}) {{")
         for case, label in zip(cases, each.labels[1:], strict=True):
@@ -111,8 +104,8 @@ class _Flow:
             if each.opcode != "phi":
                 break
             value = each.operands[self._number(each, origin)]
-            names, texts = printer.declare(result_of(each)), printer.value(value)
-            kinds = [printer.declared(result_of(each), part) for part in parts_of(each.type)]
+            names, texts = printer.declare(each.value), printer.value(value)
+            kinds = [printer.declared(each.value, part) for part in printer.split(each.type)]
             moves += [move for move in zip(names, texts, kinds, strict=True) if move[0] != move[1]]
         written: set[str] = set()
         late: list[tuple[str, str]] = []
@@ -128,19 +121,19 @@ class _Flow:
             printer.line(f"{name} = {text};")
         printer.line(f"goto {self.label(target)};")
 
-    def _number(self, each: IrInstruction, origin: str) -> int:
+    def _number(self, each: Instruction, origin: str) -> int:
         for number, label in enumerate(each.labels):
             if label == origin or (origin == self.entry and label not in self.blocks):
                 return number
         raise Inexpressible(f"{each.spelled} without a value for a predecessor")
 
 
-def _binary(printer: Printer, each: IrInstruction) -> None:
+def _binary(printer: Printer, each: Instruction) -> None:
     rows = zip(printer.parts(each.operands[0]), printer.value(each.operands[1]), strict=True)
     printer.assign(each, [expressions.binary(each.opcode, part, a, b, printer.support) for (part, a), b in rows])
 
 
-def _compare(printer: Printer, each: IrInstruction) -> None:
+def _compare(printer: Printer, each: Instruction) -> None:
     first, second = each.operands
     if first.type == POINTER:
         a, b = (f"(ulong){printer.scalar(value)}" for value in each.operands)
@@ -153,34 +146,34 @@ def _compare(printer: Printer, each: IrInstruction) -> None:
 _ADDRESSES = {"eq": "==", "ne": "!=", "ugt": ">", "uge": ">=", "ult": "<", "ule": "<="}
 
 
-def _select(printer: Printer, each: IrInstruction) -> None:
+def _select(printer: Printer, each: Instruction) -> None:
     condition, first, second = each.operands
     chosen = printer.value(condition)
     texts: list[str] = []
     for number, ((part, a), b) in enumerate(zip(printer.parts(first), printer.value(second), strict=True)):
-        if isinstance(condition.type, Vector):
-            mask = printer.held(part.of(element_of(condition.type)), chosen[number])
+        if condition.type.lanes:
+            mask = printer.held(part.of(condition.type.of(1)), chosen[number])
             texts.append(expressions.selected(part, mask, a, b))
         else:
             texts.append(f"{chosen[0]} ? {a} : {b}")
     printer.assign(each, texts)
 
 
-def _negate(printer: Printer, each: IrInstruction) -> None:
+def _negate(printer: Printer, each: Instruction) -> None:
     printer.assign(each, [expressions.negated(part, text) for part, text in printer.parts(each.operands[0])])
 
 
-def _cast(printer: Printer, each: IrInstruction) -> None:
-    rows = zip(printer.parts(each.operands[0]), parts_of(each.type), strict=True)
+def _cast(printer: Printer, each: Instruction) -> None:
+    rows = zip(printer.parts(each.operands[0]), printer.split(each.type), strict=True)
     texts = [expressions.cast(each.opcode, part, own, text, printer.support) for (part, text), own in rows]
     printer.assign(each, texts)
 
 
-def _freeze(printer: Printer, each: IrInstruction) -> None:
+def _freeze(printer: Printer, each: Instruction) -> None:
     printer.assign(each, printer.value(each.operands[0]))
 
 
-_PRINTERS: Mapping[str, Callable[[Printer, IrInstruction], None]] = {
+_PRINTERS: Mapping[str, Callable[[Printer, Instruction], None]] = {
     **dict.fromkeys(BINARY, _binary), **dict.fromkeys(_CASTS, _cast), "icmp": _compare, "fcmp": _compare,
     "select": _select, "fneg": _negate, "freeze": _freeze, "load": print_load, "store": print_store,
     "getelementptr": print_address, "alloca": print_allocation, "extractelement": print_extract,

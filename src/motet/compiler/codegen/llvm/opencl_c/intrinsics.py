@@ -5,15 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from motet.compiler.codegen.llvm.ir import F32, F64, Inexpressible, Instruction, Type, bits_of
 from motet.compiler.codegen.llvm.opencl_c import expressions
 from motet.compiler.codegen.llvm.opencl_c.memory import print_masked_load, print_masked_store, print_range
-from motet.compiler.codegen.llvm.opencl_c.model import (
-    Inexpressible,
-    IrInstruction,
-    IrScalar,
-    IrStruct,
-    Number,
-)
 from motet.compiler.codegen.llvm.opencl_c.overflows import print_overflow
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.reductions import print_reduction
@@ -22,7 +16,6 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
     component,
     constant,
     convert,
-    parts_of,
     reinterpret,
 )
 
@@ -52,7 +45,7 @@ _SAME = {"roundeven": "rint", "nearbyint": "rint"}
 _ITEMS = ("get_global_id", "get_global_size")
 
 
-def print_call(printer: Printer, each: IrInstruction) -> None:
+def print_call(printer: Printer, each: Instruction) -> None:
     """A call."""
     if not each.detail.startswith("llvm."):
         _print_function(printer, each)
@@ -74,29 +67,29 @@ def print_call(printer: Printer, each: IrInstruction) -> None:
         _print_lanes(printer, each, base)
 
 
-def _print_function(printer: Printer, each: IrInstruction) -> None:
+def _print_function(printer: Printer, each: Instruction) -> None:
     name = each.detail
     if name in _ITEMS:
         printer.assign(each, [f"{name}(0)"])
         return
     arguments = [printer.scalar(value) for value in each.operands]
     kind = each.type
-    own = name.removesuffix("f") if kind == expressions.F32 else name
+    own = name.removesuffix("f") if kind == F32 else name
     own = _SAME.get(own, own)
-    if kind not in (expressions.F32, expressions.F64) or own not in _MATHEMATICS:
+    if kind not in (F32, F64) or own not in _MATHEMATICS:
         raise Inexpressible(f"a call of {name}")
     printer.assign(each, [f"{own}({', '.join(arguments)})"])
 
 
-def _print_lanes(printer: Printer, each: IrInstruction, base: str) -> None:
+def _print_lanes(printer: Printer, each: Instruction, base: str) -> None:
     """A function that is applied lane by lane."""
-    if isinstance(each.type, IrStruct):
+    if each.type.is_struct:
         raise Inexpressible(f"a call of {each.detail}")
     made = _lanewise(base, each)
     operands = [value for value in each.operands if not (base in _FLAGGED and value is each.operands[-1])]
     columns = [printer.parts(value) for value in operands]
     texts: list[str] = []
-    for number, part in enumerate(parts_of(each.type)):
+    for number, part in enumerate(printer.split(each.type)):
         arguments: list[str] = []
         for column in columns:
             own, text = column[number if len(column) > 1 or number == 0 else 0]
@@ -109,7 +102,7 @@ _FLAGGED = ("ctlz", "cttz", "abs", "is.fpclass", "powi")  # their last operand i
 _Lanes = Callable[[Printer, LanePart, LanePart, list[str]], str]
 
 
-def _lanewise(base: str, each: IrInstruction) -> _Lanes:
+def _lanewise(base: str, each: Instruction) -> _Lanes:
     if base in _FLOATS:
         return lambda printer, part, source, texts: _float_call(printer, part, _FLOATS[base], texts)
     if base in _EXTREMES:
@@ -117,9 +110,8 @@ def _lanewise(base: str, each: IrInstruction) -> _Lanes:
     if base in _INTEGERS:
         return _INTEGERS[base]
     if base == "is.fpclass":
-        mask = each.operands[-1]
-        assert isinstance(mask, Number)
-        return lambda printer, part, source, texts: _of_class(source, texts[0], mask.bits)
+        bits = bits_of(each.operands[-1]) or 0
+        return lambda printer, part, source, texts: _of_class(source, texts[0], bits)
     if base == "powi":
         return lambda printer, part, source, texts: _power(printer, part, texts[0], printer.scalar(each.operands[-1]))
     raise Inexpressible(f"a call of {each.detail}")
@@ -130,7 +122,7 @@ def _float_call(printer: Printer, part: LanePart, name: str, texts: list[str], o
     support, kind = printer.support, expressions.computed(part)
     if name == "fma" and part.short_float:
         # In f64 the product is exact, and so is the sum, unless the operands are too far from each other to matter.
-        wide = part.of(expressions.F64)
+        wide = part.of(F64)
         texts = [expressions.resized(part, wide, text, support) for text in texts]
         return expressions.resized(wide, part, f"fma({', '.join(texts)})", support)
     texts = [expressions.widened(part, text, support) for text in texts]
@@ -147,7 +139,7 @@ def _power(printer: Printer, part: LanePart, text: str, exponent: str) -> str:
 
 
 def _without_sign(printer: Printer, part: LanePart, source: LanePart, texts: list[str]) -> str:
-    sizes = part.of(IrScalar("i", part.element.bits))
+    sizes = part.of(Type(f"i{part.element.bits}"))
     mask = constant(sizes, [(1 << (part.element.bits - 1)) - 1] * part.width)
     if part.short_float:
         return expressions.trimmed(sizes, f"{texts[0]} & {mask}")
@@ -155,7 +147,7 @@ def _without_sign(printer: Printer, part: LanePart, source: LanePart, texts: lis
 
 
 def _with_sign(printer: Printer, part: LanePart, source: LanePart, texts: list[str]) -> str:
-    sizes = part.of(IrScalar("i", part.element.bits))
+    sizes = part.of(Type(f"i{part.element.bits}"))
     sign = 1 << (part.element.bits - 1)
     first, second = (text if part.short_float else reinterpret(part.unsigned, text) for text in texts)
     size, own = constant(sizes, [sign - 1] * part.width), constant(sizes, [sign] * part.width)
@@ -274,7 +266,7 @@ def _of_class(source: LanePart, text: str, mask: int) -> str:
         raise Inexpressible("is.fpclass of 16-bit floats")
     bits = source.element.bits
     fraction = {32: 23, 64: 52}[bits]
-    own = source.of(IrScalar("i", bits))
+    own = source.of(Type(f"i{bits}"))
     raw = reinterpret(own.name, text)
     infinity, sign = ((1 << (bits - 1 - fraction)) - 1) << fraction, 1 << (bits - 1)
     quiet, smallest = 1 << (fraction - 1), 1 << fraction

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from motet.compiler.codegen.llvm.opencl_c.expressions import sign_extended
-from motet.compiler.codegen.llvm.opencl_c.model import (
+from motet.compiler.codegen.llvm.ir import (
     BOOLEAN,
     BYTE,
     LONG,
     POINTER,
-    Aggregate,
-    Array,
     Inexpressible,
-    IrInstruction,
-    IrScalar,
-    IrStruct,
-    Number,
+    Instruction,
+    IrValue,
     Type,
-    Value,
-    Vector,
+    address_steps,
+    bits_of,
+    elements_of,
     field_offset,
     leaves,
     size_of,
 )
-from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
+from motet.compiler.codegen.llvm.opencl_c.expressions import sign_extended
+from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.spaces import GLOBAL
 from motet.compiler.codegen.llvm.opencl_c.types import (
     LanePart,
     component,
     convert,
     packed,
-    parts_of,
     reinterpret,
     unpacked,
 )
@@ -37,23 +33,23 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
 _WORDS = {2: "ushort", 4: "uint", 8: "ulong"}  # as wide as the masks of so many lanes
 
 
-def print_load(printer: Printer, each: IrInstruction) -> None:
+def print_load(printer: Printer, each: Instruction) -> None:
     """A load."""
     [address] = each.operands
     if (bits := _packed_bits(each.type)) is not None:
         held = printer.held(bits, loaded(printer, bits, address, align=each.align))
-        printer.assign(each, [unpacked(part, held) for part in parts_of(each.type)])
+        printer.assign(each, [unpacked(part, held) for part in printer.split(each.type)])
         return
     texts = [
         loaded(printer, part, address, offset, each.align, "volatile" in each.flags)
-        for part, offset in _places(each.type)
+        for part, offset in _places(printer, each.type)
     ]
     if each.type == POINTER:
         texts = [f"(global uchar *){text}" for text in texts]
     printer.assign(each, texts)
 
 
-def print_store(printer: Printer, each: IrInstruction) -> None:
+def print_store(printer: Printer, each: Instruction) -> None:
     """A store."""
     value, address = each.operands
     if (bits := _packed_bits(value.type)) is not None:
@@ -62,25 +58,25 @@ def print_store(printer: Printer, each: IrInstruction) -> None:
         return
     if POINTER in leaves(value.type) and printer.spaces.of(value) != GLOBAL:
         raise Inexpressible("an address of private or constant memory that is stored")
-    for (part, offset), text in zip(_places(value.type), printer.value(value), strict=True):
+    for (part, offset), text in zip(_places(printer, value.type), printer.value(value), strict=True):
         text = f"(ulong){text}" if part.element == POINTER and not part.lane else text
         printer.line(f"{stored(printer, part, address, text, offset, each.align, 'volatile' in each.flags)};")
 
 
 def _packed_bits(kind: Type) -> LanePart | None:
     """The integer that memory holds for a vector of `i1`."""
-    if not isinstance(kind, Vector) or kind.element != BOOLEAN:
+    if not kind.lanes or kind.of(1) != BOOLEAN:
         return None
-    bits = 8 * -(-kind.count // 8)
+    bits = 8 * -(-kind.lanes // 8)
     if bits not in (8, 16, 32, 64):
-        raise Inexpressible(f"a vector of {kind.count} i1 in memory")
-    return LanePart(IrScalar("i", bits))
+        raise Inexpressible(f"a vector of {kind.lanes} i1 in memory")
+    return LanePart(Type(f"i{bits}"))
 
 
-def print_exchange(printer: Printer, each: IrInstruction) -> None:
+def print_exchange(printer: Printer, each: Instruction) -> None:
     """An atomic exchange of an integer that has an expected value: what was there, and whether it was that."""
     address, expected, value = each.operands
-    part = LanePart(element_of(expected.type))
+    part = LanePart(expected.type.of(1))
     if part.element.bits not in (32, 64):
         raise Inexpressible(f"{each.opcode} of i{part.element.bits}")
     name = "atom_cmpxchg" if part.element.bits == 64 else "atomic_cmpxchg"
@@ -89,25 +85,21 @@ def print_exchange(printer: Printer, each: IrInstruction) -> None:
     printer.assign(each, [old, f"({old} == {printer.scalar(expected)})"])
 
 
-def _places(kind: Type) -> list[tuple[LanePart, int]]:
+def _places(printer: Printer, kind: Type) -> list[tuple[LanePart, int]]:
     """The parts of a value in memory, with their places in bytes."""
-    if not isinstance(kind, IrStruct | Array):
-        element = element_of(kind)
-        if isinstance(kind, Vector) and element.bits % 8:
-            raise Inexpressible(f"a vector of i{element.bits} in memory")
-        return [(part, part.first * -(-element.bits // 8)) for part in parts_of(kind)]
+    if not kind.is_struct and not kind.is_array:
+        if kind.lanes and kind.bits % 8:
+            raise Inexpressible(f"a vector of i{kind.bits} in memory")
+        return [(part, part.first * -(-kind.bits // 8)) for part in printer.split(kind)]
     found: list[tuple[LanePart, int]] = []
-    if isinstance(kind, Array):
-        for number in range(kind.count):
-            found += [(part, offset + number * size_of(kind.element)) for part, offset in _places(kind.element)]
-        return found
-    for number, inner in enumerate(kind.fields):
-        found += [(part, offset + field_offset(kind, number)) for part, offset in _places(inner)]
+    for number, inner in enumerate(kind.fields * (kind.count if kind.is_array else 1)):
+        start = number * size_of(inner) if kind.is_array else field_offset(kind, number)
+        found += [(part, start + offset) for part, offset in _places(printer, inner)]
     return found
 
 
 def loaded(
-    printer: Printer, part: LanePart, address: Value, offset: int = 0, align: int = 0, volatile: bool = False
+    printer: Printer, part: LanePart, address: IrValue, offset: int = 0, align: int = 0, volatile: bool = False
 ) -> str:
     """The value of `part` at `offset` bytes after an address."""
     stored_part = _in_memory(part)
@@ -122,7 +114,8 @@ def loaded(
 
 
 def stored(
-    printer: Printer, part: LanePart, address: Value, text: str, offset: int = 0, align: int = 0, volatile: bool = False
+    printer: Printer, part: LanePart, address: IrValue, text: str, offset: int = 0, align: int = 0,
+    volatile: bool = False,
 ) -> str:
     """The store of `text`, a value of `part`, at `offset` bytes after an address."""
     stored_part = _in_memory(part)
@@ -168,16 +161,16 @@ def _plus(text: str, offset: int) -> str:
 # -- addresses -----------------------------------------------------------------------------------------
 
 
-def print_address(printer: Printer, each: IrInstruction) -> None:
+def print_address(printer: Printer, each: Instruction) -> None:
     """An address calculated from another one."""
     base, *steps = each.operands
-    fixed, scaled = _steps(each.over, steps)
-    if isinstance(each.type, Vector):
-        printer.assign(each, [_lane_address(printer, part, base, fixed, scaled) for part in parts_of(each.type)])
+    fixed, scaled = address_steps(each.over, steps)
+    if each.type.lanes:
+        printer.assign(each, [_lane_address(printer, part, base, fixed, scaled) for part in printer.split(each.type)])
         return
     terms = [printer.scalar(base)]
     for index, scale in scaled:
-        text = sign_extended(LanePart(element_of(index.type)), printer.scalar(index))
+        text = sign_extended(LanePart(index.type.of(1)), printer.scalar(index))
         terms.append(f"(long)({text})" + (f" * {scale}L" if scale != 1 else ""))
     if fixed:
         terms.append(f"{fixed}L")
@@ -187,7 +180,7 @@ def print_address(printer: Printer, each: IrInstruction) -> None:
 
 
 def _lane_address(
-    printer: Printer, part: LanePart, base: Value, fixed: int, scaled: list[tuple[Value, int]]
+    printer: Printer, part: LanePart, base: IrValue, fixed: int, scaled: list[tuple[IrValue, int]]
 ) -> str:
     """The addresses of a part of a vector of pointers, as integers."""
     terms = [_lanes(printer, part, base, address=True)]
@@ -198,10 +191,10 @@ def _lane_address(
     return " + ".join(terms)
 
 
-def _lanes(printer: Printer, part: LanePart, value: Value, address: bool = False) -> str:
+def _lanes(printer: Printer, part: LanePart, value: IrValue, address: bool = False) -> str:
     """An operand of a part's address as integers of 64 bits."""
     long = part.of(LONG)
-    if isinstance(value.type, Vector):
+    if value.type.lanes:
         for own, text in printer.parts(value):
             if own.first == part.first:
                 if address:
@@ -209,43 +202,16 @@ def _lanes(printer: Printer, part: LanePart, value: Value, address: bool = False
                 signed = sign_extended(own, text)
                 return reinterpret(long.name, convert(long.signed, signed))
     text = printer.scalar(value)
-    text = f"(ulong){text}" if address else f"(ulong)(long){sign_extended(LanePart(element_of(value.type)), text)}"
+    text = f"(ulong){text}" if address else f"(ulong)(long){sign_extended(LanePart(value.type.of(1)), text)}"
     return f"({long.name})({text})"
 
 
-def _steps(over: Type, steps: list[Value]) -> tuple[int, list[tuple[Value, int]]]:
-    """The constant bytes of an address, and the variable indices with their scales."""
-    fixed, scaled, kind = 0, list[tuple[Value, int]](), over
-    for number, step in enumerate(steps):
-        index = _constant_index(step)
-        if number:
-            if isinstance(kind, IrStruct):
-                if index is None:
-                    raise Inexpressible("a field of unknown number")
-                fixed += field_offset(kind, index)
-                kind = kind.fields[index]
-                continue
-            if not isinstance(kind, Array | Vector):
-                raise Inexpressible("an element of a scalar")
-            kind = kind.element
-        if index is None:
-            scaled.append((step, size_of(kind)))
-        else:
-            fixed += index * size_of(kind)
-    return fixed, scaled
-
-
-def _constant_index(step: Value) -> int | None:
-    if isinstance(step, Aggregate) and all(each == step.elements[0] for each in step.elements):
-        step = step.elements[0]
-    if not isinstance(step, Number):
-        return None
-    return step.bits - (1 << step.type.bits if step.bits >> (step.type.bits - 1) else 0)
-
-
-def print_allocation(printer: Printer, each: IrInstruction) -> None:
+def print_allocation(printer: Printer, each: Instruction) -> None:
     """Private memory."""
-    size = max(1, -(-size_of(each.over) // 8))
+    count = bits_of(each.operands[0]) if each.operands else 1
+    if count is None:
+        raise Inexpressible("an allocation of computed size")
+    size = max(1, -(-count * size_of(each.over) // 8))
     align = min(max(8, each.align), 128)
     name = printer.temporary("ulong", f"[{size}] __attribute__((aligned({align})))")
     printer.assign(each, [f"(private uchar *){name}"])
@@ -254,13 +220,13 @@ def print_allocation(printer: Printer, each: IrInstruction) -> None:
 # -- masked and scattered accesses ---------------------------------------------------------------------
 
 
-def print_masked_load(printer: Printer, each: IrInstruction) -> None:
+def print_masked_load(printer: Printer, each: Instruction) -> None:
     """Lanes of consecutive elements, or of `gather`'s addresses, where a mask is set."""
     scattered = each.detail.startswith("llvm.masked.gather")
     address, mask, otherwise = each.operands[0], each.operands[-2], each.operands[-1]
-    names = printer.declare(result_of(each))
-    size = element_of(each.type).bits // 8
-    for number, (part, name) in enumerate(zip(parts_of(each.type), names, strict=True)):
+    names = printer.declare(each.value)
+    size = each.type.bits // 8
+    for number, (part, name) in enumerate(zip(printer.split(each.type), names, strict=True)):
         chosen = printer.value(mask)[number]
         if not scattered and _all_set(mask, part):
             printer.line(f"{name} = {loaded(printer, part, address, part.first * size)};")
@@ -274,11 +240,11 @@ def print_masked_load(printer: Printer, each: IrInstruction) -> None:
         _guarded(printer, part, chosen, lines, whole, _all_set(mask, part))
 
 
-def print_masked_store(printer: Printer, each: IrInstruction) -> None:
+def print_masked_store(printer: Printer, each: Instruction) -> None:
     """Stores of the lanes where a mask is set, to consecutive elements or to `scatter`'s addresses."""
     scattered = each.detail.startswith("llvm.masked.scatter")
     value, address, mask = each.operands[0], each.operands[1], each.operands[-1]
-    size = element_of(value.type).bits // 8
+    size = value.type.bits // 8
     for number, (part, text) in enumerate(printer.parts(value)):
         text = printer.held(part, text)
         whole = "" if scattered else f"{stored(printer, part, address, text, part.first * size)};"
@@ -296,7 +262,7 @@ def _guarded(
     printer: Printer, part: LanePart, mask: str, lines: list[str], whole: str, always: bool
 ) -> None:
     """Each of `lines` where its lane of `mask` is set; `whole` in their place where all are."""
-    mask = printer.held(part.of(IrScalar("i", 1)), mask)
+    mask = printer.held(part.of(Type("i1")), mask)
     if whole and part.width > 1:
         printer.line(f"if ({_every(mask, part.width)}) {{ {whole} }} else {{")
     for lane, text in enumerate(lines):
@@ -312,18 +278,15 @@ def _every(mask: str, width: int) -> str:
     return f"as_{_WORDS[width]}({mask}) == ({_WORDS[width]})-1"
 
 
-def _all_set(mask: Value, part: LanePart) -> bool:
-    if not isinstance(mask, Aggregate):
-        return False
-    own = mask.elements[part.first : part.first + part.width]
-    return all(isinstance(each, Number) and each.bits for each in own)
+def _all_set(mask: IrValue, part: LanePart) -> bool:
+    return not mask.is_local and all(map(bits_of, elements_of(mask)[part.first : part.first + part.width]))
 
 
-def _element(printer: Printer, part: LanePart, address: Value, number: int, lane: int) -> str:
+def _element(printer: Printer, part: LanePart, address: IrValue, number: int, lane: int) -> str:
     """An element in memory, of a vector of addresses or after one address."""
     scalar = _in_memory(LanePart(part.element))
     space = printer.spaces.of(address)
-    if isinstance(address.type, Vector):
+    if address.type.lanes:
         own = component(printer.value(address)[number], part, lane)
         return printer.place(space, scalar.name, f"({own})")
     place = (part.first + lane) * scalar.container // 8
@@ -333,7 +296,7 @@ def _element(printer: Printer, part: LanePart, address: Value, number: int, lane
 # -- whole ranges --------------------------------------------------------------------------------------
 
 
-def print_range(printer: Printer, each: IrInstruction) -> None:
+def print_range(printer: Printer, each: Instruction) -> None:
     """`memcpy`, `memmove` and `memset`: byte by byte, which the platform's compiler recognises."""
     target, source, size = each.operands[:3]
     count = printer.scalar(size)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from motet.compiler.codegen.llvm.ir import Inexpressible, Instruction
 from motet.compiler.codegen.llvm.opencl_c import expressions
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrInstruction
 from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.types import LanePart, constant, reinterpret
 
 
-def print_overflow(printer: Printer, each: IrInstruction, base: str) -> None:
+def print_overflow(printer: Printer, each: Instruction, base: str) -> None:
     """The result of an operation and its flag: `{iN, i1}`."""
     opcode = base.removesuffix(".with.overflow")
     results: list[str] = []

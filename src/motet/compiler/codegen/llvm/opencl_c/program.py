@@ -13,20 +13,10 @@ from typing import Any
 import llvmlite.binding as llvm
 
 from motet.compiler.codegen.llvm.entries import Entries, entry_name, inlined, with_entries
+from motet.compiler.codegen.llvm.ir import Inexpressible, IrValue, Module, bits_of, elements_of, field_offset, size_of
 from motet.compiler.codegen.llvm.opencl_c.flow import print_kernel
-from motet.compiler.codegen.llvm.opencl_c.model import (
-    Aggregate,
-    Array,
-    Inexpressible,
-    IrStruct,
-    Module,
-    Number,
-    Value,
-    field_offset,
-    size_of,
-)
-from motet.compiler.codegen.llvm.opencl_c.reader import read_module
 from motet.compiler.codegen.llvm.opencl_c.support import Support
+from motet.compiler.codegen.llvm.reader import read_module
 
 _TRIPLE = "spirv64-unknown-unknown"  # no vectors, intrinsics or costs of any processor
 _REFUSED = "#error OpenCL C has no "
@@ -63,7 +53,7 @@ def opencl_c_program(text: str, entries: Entries, parts: Sequence[str] = (), wid
     at most `widest` lanes; `refusal` tells whether OpenCL C lacks something in it. Programs may be joined. Raises
     RuntimeError for IR that LLVM rejects."""
     try:
-        return _program(read_module(_simplified(text, entries, parts), widest), entries)
+        return _program(read_module(_simplified(text, entries, parts)), entries, widest)
     except Inexpressible as lacking:
         return f"{_REFUSED}{lacking}\n"
 
@@ -74,13 +64,13 @@ def refusal(program: bytes) -> str:
     return text.removeprefix(_REFUSED).strip() if text.startswith(_REFUSED) else ""
 
 
-def _program(module: Module, entries: Entries) -> str:
+def _program(module: Module, entries: Entries, widest: int) -> str:
     support = Support()
     names = {name: f"motet_table_{entries[0][0]}_{number}" for number, name in enumerate(module.variables)}
     kernels: list[str] = []
     for symbol, buffers, sizes in entries:
         function = module.functions[_kernel_name(symbol, buffers, sizes)]
-        kernels.append(print_kernel(function, names, support))
+        kernels.append(print_kernel(function, names, support, widest))
     used = "\n".join(kernels)
     tables = [_table(names[name], value) for name, value in module.variables.items() if names[name] in used]
     return "\n".join([_HEAD, *tables, support.text, *kernels, ""])
@@ -116,7 +106,7 @@ def _inlined(text: str) -> str:
     return "\n".join(inlined(lines))
 
 
-def _table(name: str, value: Value) -> str:
+def _table(name: str, value: IrValue) -> str:
     """The definition of a constant variable."""
     data = _bytes(value)
     data += bytes(-len(data) % 8)
@@ -124,19 +114,16 @@ def _table(name: str, value: Value) -> str:
     return f"constant ulong {name}[] __attribute__((aligned(64))) = {{{words or '0'}}};"
 
 
-def _bytes(value: Value) -> bytes:
+def _bytes(value: IrValue) -> bytes:
     """A constant as it is in memory."""
-    if isinstance(value, Number):
-        return value.bits.to_bytes(size_of(value.type), "little")
-    if not isinstance(value, Aggregate):
-        raise Inexpressible("a table of addresses")
-    if isinstance(value.type, IrStruct):
-        data = bytearray(size_of(value.type))
-        for number, each in enumerate(value.elements):
-            own = _bytes(each)
-            place = field_offset(value.type, number)
-            data[place : place + len(own)] = own
-        return bytes(data)
-    assert isinstance(value.type, Array) or value.elements
-    return b"".join(map(_bytes, value.elements))
-
+    kind = value.type
+    if not kind.lanes and not kind.is_array and not kind.is_struct:
+        return (bits_of(value) or 0).to_bytes(size_of(kind), "little")
+    elements = [_bytes(element) for element in elements_of(value)]
+    if not kind.is_struct:
+        return b"".join(elements)
+    data = bytearray(size_of(kind))
+    for number, element in enumerate(elements):
+        place = field_offset(kind, number)
+        data[place : place + len(element)] = element
+    return bytes(data)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from motet.compiler.codegen.llvm.ir import Inexpressible, Instruction
 from motet.compiler.codegen.llvm.opencl_c import expressions
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrInstruction
-from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of
+from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.types import LanePart, component
 
 _OPERATIONS = {"add": "add", "mul": "mul", "and": "and", "or": "or", "xor": "xor", "fadd": "fadd", "fmul": "fmul"}
@@ -12,10 +12,10 @@ _FLOATS = {"fmax": "maxnum", "fmin": "minnum", "fmaximum": "maximum", "fminimum"
 _INTEGERS = {"smax": ("max", True), "smin": ("min", True), "umax": ("max", False), "umin": ("min", False)}
 
 
-def print_reduction(printer: Printer, each: IrInstruction, name: str) -> None:
+def print_reduction(printer: Printer, each: Instruction, name: str) -> None:
     """A reduction: of floats in order, unless it may be reassociated; others by halves."""
     vector, start = each.operands[-1], each.operands[0] if len(each.operands) == 2 else None
-    element = element_of(vector.type)
+    element = vector.type.of(1)
     terms = [
         component(text, part, lane)
         for part, whole in printer.parts(vector)
@@ -24,7 +24,7 @@ def print_reduction(printer: Printer, each: IrInstruction, name: str) -> None:
     ]
     mask = element.bits == 1
     own = LanePart(element, 1, mask)
-    ordered = start is not None and not {"reassoc", "fast"} & each.flags
+    ordered = start is not None and not {"reassoc", "fast"}.intersection(each.flags)
     if start is not None:
         terms.insert(0, printer.scalar(start))
     while len(terms) > 1:

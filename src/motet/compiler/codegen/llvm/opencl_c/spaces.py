@@ -6,18 +6,7 @@ number, is global: only such addresses may be written to memory.
 
 from __future__ import annotations
 
-from motet.compiler.codegen.llvm.opencl_c.model import (
-    POINTER,
-    Global,
-    Inexpressible,
-    IrFunction,
-    IrInstruction,
-    Local,
-    Offset,
-    Type,
-    Value,
-    Vector,
-)
+from motet.compiler.codegen.llvm.ir import Inexpressible, Instruction, IrFunction, IrValue
 
 GLOBAL, PRIVATE, CONSTANT = "global", "private", "constant"
 _FOLLOWED = {
@@ -26,38 +15,31 @@ _FOLLOWED = {
 }
 
 
-def is_pointer(kind: Type) -> bool:
-    """Whether a value holds one address or several."""
-    return kind == POINTER or (isinstance(kind, Vector) and kind.element == POINTER)
-
-
 class Spaces:
     """The address spaces of a function's values. Raises Inexpressible if one may be in several."""
 
     def __init__(self, function: IrFunction) -> None:
-        self._found = {each.name: GLOBAL for each in function.parameters if is_pointer(each.type)}
+        self._found = {each.text: GLOBAL for each in function.parameters if each.type.is_pointer}
         todo = [
-            each for block in function.blocks for each in block.instructions if each.name and is_pointer(each.type)
+            each for block in function.blocks for each in block.instructions if each.result and each.type.is_pointer
         ]
         while True:
             before = len(self._found)
             for each in todo:
                 space = self._of_result(each)
-                if space and self._found.setdefault(each.name, space) != space:
-                    raise Inexpressible(f"{each.spelled} of addresses in {space} and {self._found[each.name]} memory")
+                if space and self._found.setdefault(each.result, space) != space:
+                    raise Inexpressible(f"{each.spelled} of addresses in {space} and {self._found[each.result]} memory")
             if len(self._found) == before:
                 return
 
-    def of(self, value: Value) -> str:
+    def of(self, value: IrValue) -> str:
         """The address space of an address; global for null."""
         return self._known(value) or GLOBAL
 
-    def _known(self, value: Value) -> str:
-        if isinstance(value, Local):
-            return self._found.get(value.name, "")
-        return CONSTANT if isinstance(value, Global | Offset) else ""
+    def _known(self, value: IrValue) -> str:
+        return CONSTANT if value.text.startswith(("@", "getelementptr ")) else self._found.get(value.text, "")
 
-    def _of_result(self, each: IrInstruction) -> str:
+    def _of_result(self, each: Instruction) -> str:
         if each.opcode == "alloca":
             return PRIVATE
         sources = each.operands
@@ -67,7 +49,7 @@ class Spaces:
             sources = each.operands[: _FOLLOWED[each.opcode]]
         elif each.opcode != "phi":
             return GLOBAL
-        found = {self._known(source) for source in sources if is_pointer(source.type)} - {""}
+        found = {self._known(source) for source in sources if source.type.is_pointer} - {""}
         if len(found) > 1:
             raise Inexpressible(f"{each.spelled} of addresses in {' and '.join(sorted(found))} memory")
         return next(iter(found), "")

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.llvm.opencl_c.model import Inexpressible, IrScalar, Type, Vector, leaves
+from motet.compiler.codegen.llvm.ir import BOOLEAN, Inexpressible, Type, leaves
 
 _WIDTHS = (16, 8, 4, 2, 1)
 _NAMES = {8: "char", 16: "short", 32: "int", 64: "long"}
@@ -23,7 +23,7 @@ _SUFFIXES = {8: "u", 16: "u", 32: "u", 64: "ul"}
 class LanePart:
     """A scalar, or lanes of a vector, of which `first` is the first."""
 
-    element: IrScalar
+    element: Type
     width: int = 1
     lane: bool = False  # of a vector of LLVM's
     first: int = 0
@@ -35,11 +35,11 @@ class LanePart:
 
     @property
     def boolean(self) -> bool:
-        return self.element == IrScalar("i", 1)
+        return self.element == BOOLEAN
 
     @property
     def floating(self) -> bool:
-        return self.element.kind in ("f", "b")
+        return self.element.is_float
 
     @property
     def short_float(self) -> bool:
@@ -77,7 +77,7 @@ class LanePart:
         """The type of unsigned integers as wide."""
         return sized("u" + _NAMES[self.container], self.width)
 
-    def of(self, element: IrScalar) -> LanePart:
+    def of(self, element: Type) -> LanePart:
         """As many lanes of another type."""
         return LanePart(element, self.width, self.lane, self.first)
 
@@ -87,7 +87,7 @@ def sized(name: str, width: int) -> str:
     return f"{name}{width}" if width > 1 else name
 
 
-def container_bits(element: IrScalar) -> int:
+def container_bits(element: Type) -> int:
     """The bits of an element in C. Raises Inexpressible if they are too many."""
     for bits in _NAMES:
         if element.bits <= bits:
@@ -95,22 +95,19 @@ def container_bits(element: IrScalar) -> int:
     raise Inexpressible(f"a number of {element.bits} bits")
 
 
-def parts_of(kind: Type) -> list[LanePart]:
-    """The parts of a value, one after the other; those of a structure's fields follow each other."""
+def parts_of(kind: Type, widest: int) -> list[LanePart]:
+    """The parts of a value, of at most `widest` lanes, one after the other; those of a structure's fields follow each
+    other."""
     found: list[LanePart] = []
     for leaf in leaves(kind):
-        found += _vector_parts(leaf) if isinstance(leaf, Vector) else [LanePart(leaf)]
+        first = 0
+        for width in (each for each in _WIDTHS if each <= widest):
+            while leaf.lanes - first >= width:
+                found.append(LanePart(leaf.of(1), width, True, first))
+                first += width
+        if not leaf.lanes:
+            found.append(LanePart(leaf))
     return found
-
-
-def _vector_parts(kind: Vector) -> list[LanePart]:
-    parts: list[LanePart] = []
-    first = 0
-    for width in (each for each in _WIDTHS if each <= kind.widest):
-        while kind.count - first >= width:
-            parts.append(LanePart(kind.element, width, True, first))
-            first += width
-    return parts
 
 
 def part_with(parts: Sequence[LanePart], lane: int) -> tuple[int, int]:

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.codegen.llvm.opencl_c.model import (
+from motet.compiler.codegen.llvm.ir import (
     LONG,
     POINTER,
     Inexpressible,
-    IrInstruction,
-    Number,
+    Instruction,
+    IrValue,
     Type,
-    Value,
-    Vector,
+    bits_of,
     leaf_range,
     leaves,
 )
-from motet.compiler.codegen.llvm.opencl_c.printer import Printer, element_of, result_of
+from motet.compiler.codegen.llvm.opencl_c.printer import Printer
 from motet.compiler.codegen.llvm.opencl_c.types import (
     LanePart,
     component,
     constant,
     packed,
     part_with,
-    parts_of,
     reinterpret,
     unpacked,
 )
@@ -31,38 +29,39 @@ from motet.compiler.codegen.llvm.opencl_c.types import (
 _SWIZZLED = (16, 8, 4, 2)
 
 
-def print_extract(printer: Printer, each: IrInstruction) -> None:
+def print_extract(printer: Printer, each: Instruction) -> None:
     """A lane of a vector."""
     vector, index = each.operands
     parts = printer.parts(vector)
-    if isinstance(index, Number):
-        number, lane = part_with([part for part, _ in parts], index.bits)
+    if (place := bits_of(index)) is not None:
+        number, lane = part_with([part for part, _ in parts], place)
         text = component(parts[number][1], parts[number][0], lane)
     else:
         text = f"{_spilled(printer, parts)}[{printer.scalar(index)}]"
     if each.type == POINTER:
-        text = f"({printer.spaces.of(result_of(each))} uchar *)({text})"
-    printer.assign(each, [f"(bool)({text} != 0)" if element_of(each.type).bits == 1 else text])
+        text = f"({printer.spaces.of(each.value)} uchar *)({text})"
+    printer.assign(each, [f"(bool)({text} != 0)" if each.type.bits == 1 else text])
 
 
-def print_insert(printer: Printer, each: IrInstruction) -> None:
+def print_insert(printer: Printer, each: Instruction) -> None:
     """A vector with another lane."""
     vector, value, index = each.operands
     text = printer.scalar(value)
-    if element_of(value.type).bits == 1:
+    if value.type.bits == 1:
         text = f"(char)-({text})"
     elif value.type == POINTER:
         text = f"(ulong){text}"
     parts = printer.parts(vector)
-    names = printer.declare(result_of(each))
-    if not isinstance(index, Number):
+    names = printer.declare(each.value)
+    place = bits_of(index)
+    if place is None:
         array = _spilled(printer, parts)
         printer.line(f"{array}[{printer.scalar(index)}] = {text};")
         for (part, _), name in zip(parts, names, strict=True):
             lanes = ", ".join(f"{array}[{part.first + lane}]" for lane in range(part.width))
             printer.line(f"{name} = ({part.name})({lanes});")
         return
-    number, lane = part_with([part for part, _ in parts], index.bits)
+    number, lane = part_with([part for part, _ in parts], place)
     printer.assign(each, [own for _, own in parts])
     printer.line(f"{component(names[number], parts[number][0], lane)} = {text};")
 
@@ -78,11 +77,10 @@ def _spilled(printer: Printer, parts: Sequence[tuple[LanePart, str]]) -> str:
     return array
 
 
-def print_shuffle(printer: Printer, each: IrInstruction) -> None:
+def print_shuffle(printer: Printer, each: Instruction) -> None:
     """Lanes of two vectors."""
     first, second = each.operands
-    assert isinstance(first.type, Vector)
-    count = first.type.count
+    count = first.type.lanes
     sources = [(part, text) for part, text in printer.parts(first)]
     others = printer.parts(second) if any(lane >= count for lane in each.indices) else []
     places: list[tuple[int, int] | None] = []
@@ -95,7 +93,7 @@ def print_shuffle(printer: Printer, each: IrInstruction) -> None:
             number, own = part_with([part for part, _ in others], lane - count)
             places.append((number + len(sources), own))
     whole = [*sources, *others]
-    printer.assign(each, [_gathered(printer, part, places, whole) for part in parts_of(each.type)])
+    printer.assign(each, [_gathered(printer, part, places, whole) for part in printer.split(each.type)])
 
 
 def _gathered(
@@ -142,16 +140,16 @@ def _run(own: Sequence[tuple[int, int]], place: int, sources: Sequence[tuple[Lan
 # -- other types ---------------------------------------------------------------------------------------
 
 
-def print_bitcast(printer: Printer, each: IrInstruction) -> None:
+def print_bitcast(printer: Printer, each: Instruction) -> None:
     """The same bits as another type."""
     [value] = each.operands
-    source, target = element_of(value.type), element_of(each.type)
+    source, target = value.type.of(1), each.type.of(1)
     if POINTER in (source, target):
         printer.assign(each, printer.value(value))
-    elif source.bits == target.bits and isinstance(value.type, Vector) == isinstance(each.type, Vector):
+    elif source.bits == target.bits and value.type.lanes == each.type.lanes:
         texts = [
             text if part.name == own.name else reinterpret(own.name, text)
-            for (part, text), own in zip(printer.parts(value), parts_of(each.type), strict=True)
+            for (part, text), own in zip(printer.parts(value), printer.split(each.type), strict=True)
         ]
         printer.assign(each, texts)
     elif 1 in (source.bits, target.bits):
@@ -160,23 +158,23 @@ def print_bitcast(printer: Printer, each: IrInstruction) -> None:
         printer.assign(each, _through_words(printer, printer.parts(value), each.type))
 
 
-def _cast_bits(printer: Printer, each: IrInstruction, value: Value) -> None:
+def _cast_bits(printer: Printer, each: Instruction, value: IrValue) -> None:
     """A vector of `i1` as an integer, and back."""
-    if isinstance(value.type, Vector) and not isinstance(each.type, Vector):
-        kind = parts_of(each.type)[0]
+    if value.type.lanes and not each.type.lanes:
+        kind = printer.split(each.type)[0]
         held = [(part, printer.held(part, text)) for part, text in printer.parts(value)]
         printer.assign(each, [packed(kind, held)])
         return
-    if isinstance(value.type, Vector) or not isinstance(each.type, Vector):
+    if value.type.lanes or not each.type.lanes:
         raise Inexpressible("bitcast of vectors of i1")
     [(own, text)] = printer.parts(value)
     text = printer.held(own, reinterpret(own.unsigned, text) if own.floating else text)
-    printer.assign(each, [unpacked(part, text) for part in parts_of(each.type)])
+    printer.assign(each, [unpacked(part, text) for part in printer.split(each.type)])
 
 
 def _through_words(printer: Printer, sources: Sequence[tuple[LanePart, str]], kind: Type) -> list[str]:
     """The bits of `sources` as parts of `kind`, by way of vectors of as many bits, or of an array."""
-    targets = parts_of(kind)
+    targets = printer.split(kind)
     bits = [part.width * part.element.bits for part in targets]
     if bits == [part.width * part.element.bits for part, _ in sources]:
         return [reinterpret(part.name, text) for part, (_, text) in zip(targets, sources, strict=True)]
@@ -204,18 +202,18 @@ def _place(part: LanePart) -> int:
     return part.first * part.container // 8
 
 
-def print_pointer_cast(printer: Printer, each: IrInstruction) -> None:
+def print_pointer_cast(printer: Printer, each: Instruction) -> None:
     """Conversions between addresses and integers."""
     [value] = each.operands
     texts: list[str] = []
-    for (part, text), own in zip(printer.parts(value), parts_of(each.type), strict=True):
+    for (part, text), own in zip(printer.parts(value), printer.split(each.type), strict=True):
         if each.opcode == "addrspacecast" or part.lane:
             texts.append(text)
         elif each.opcode == "inttoptr":
             texts.append(f"(global uchar *)(ulong)({text})")
         else:
             texts.append(f"({own.name})(ulong)({text})")
-    if element_of(each.type) not in (POINTER, LONG) or element_of(value.type) not in (POINTER, LONG):
+    if each.type.of(1) not in (POINTER, LONG) or value.type.of(1) not in (POINTER, LONG):
         raise Inexpressible(f"{each.opcode} of an integer that is not i64")
     printer.assign(each, texts)
 
@@ -223,24 +221,24 @@ def print_pointer_cast(printer: Printer, each: IrInstruction) -> None:
 # -- structures ----------------------------------------------------------------------------------------
 
 
-def print_extract_value(printer: Printer, each: IrInstruction) -> None:
+def print_extract_value(printer: Printer, each: Instruction) -> None:
     """An element of a structure or an array."""
-    start, count = _variables(each.operands[0].type, each.indices)
+    start, count = _variables(printer, each.operands[0].type, each.indices)
     printer.assign(each, printer.value(each.operands[0])[start : start + count])
 
 
-def print_insert_value(printer: Printer, each: IrInstruction) -> None:
+def print_insert_value(printer: Printer, each: Instruction) -> None:
     """A structure or an array with another element."""
     whole, value = each.operands
-    start, count = _variables(whole.type, each.indices)
+    start, count = _variables(printer, whole.type, each.indices)
     texts = list(printer.value(whole))
     texts[start : start + count] = printer.value(value)
     printer.assign(each, texts)
 
 
-def _variables(kind: Type, path: Sequence[int]) -> tuple[int, int]:
+def _variables(printer: Printer, kind: Type, path: Sequence[int]) -> tuple[int, int]:
     """The first of the variables of an element, and their number."""
     start, count = leaf_range(kind, path)
-    counts = [len(parts_of(leaf)) for leaf in leaves(kind)]
+    counts = [len(printer.split(leaf)) for leaf in leaves(kind)]
     return sum(counts[:start]), sum(counts[start : start + count])
 
