@@ -28,6 +28,7 @@ from motet.compiler.codegen.llvm.entries import (
     with_entries,
 )
 from motet.compiler.codegen.llvm.narrow import narrowed
+from motet.compiler.codegen.llvm.opencl_c.intrinsics import MATHEMATICS
 
 TRIPLE = "spirv64-unknown-unknown"
 _ENTRY = ".entry"  # the end of the names of functions that kernels call
@@ -41,12 +42,6 @@ _DECLARED = re.compile(r'declare [^@]*@"?([\w.]+)"?\(')
 _HINT = re.compile(r'@"?llvm\.(?:prefetch|assume)\b')  # LLVM has no SPIR-V for these, which change no result
 _LINKAGE = re.compile(r"^(?:(?:linkonce|linkonce_odr|weak|weak_odr|hidden|dso_local) )+")
 _ATTRIBUTES = re.compile(r" #\d+(?=$| \{$|, !)")
-_FUNCTIONS = frozenset({
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh",
-    "erf", "erfc", "exp", "exp10", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "hypot",
-    "log", "log10", "log1p", "log2", "pow", "remainder", "rint", "round", "sin", "sinh", "sqrt", "tan",
-    "tanh", "tgamma", "lgamma", "trunc",
-})
 _OF_TWO = {"atan2", "copysign", "fmax", "fmin", "fmod", "hypot", "pow", "remainder"}
 _REFUSED = "OpenCL lacks: "
 _IMPORT, _DECORATE, _LINKED = 1, 71, 41  # numbers of SPIR-V
@@ -170,7 +165,7 @@ def _with_builtins(text: str) -> str:
     for name in set(_DECLARED.findall(text)):
         for suffix, letter in (("f", "f"), ("", "d")):
             base = name.removesuffix(suffix) if suffix else name
-            if base in _FUNCTIONS and base + suffix == name:
+            if base in MATHEMATICS and base + suffix == name:
                 parameters = letter * (3 if base == "fma" else 2 if base in _OF_TWO else 1)
                 text = re.sub(rf'@"?{name}"?(?=\()', f"@_Z{len(base)}{base}{parameters}", text)
                 break

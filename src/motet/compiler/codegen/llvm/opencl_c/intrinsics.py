@@ -40,7 +40,7 @@ _FUNCTION_NAMES = (
     "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs floor fma "
     "fmax fmin fmod hypot log log10 log1p log2 pow remainder rint round sin sinh sqrt tan tanh tgamma lgamma trunc"
 )
-_IGNORED, _MATHEMATICS = frozenset(_IGNORED_NAMES.split()), frozenset(_FUNCTION_NAMES.split())
+_IGNORED, MATHEMATICS = frozenset(_IGNORED_NAMES.split()), frozenset(_FUNCTION_NAMES.split())
 _SAME = {"roundeven": "rint", "nearbyint": "rint"}
 _ITEMS = ("get_global_id", "get_global_size")
 
@@ -76,7 +76,7 @@ def _print_function(printer: Printer, each: Instruction) -> None:
     kind = each.type
     own = name.removesuffix("f") if kind == F32 else name
     own = _SAME.get(own, own)
-    if kind not in (F32, F64) or own not in _MATHEMATICS:
+    if kind not in (F32, F64) or own not in MATHEMATICS:
         raise Inexpressible(f"a call of {name}")
     printer.assign(each, [f"{own}({', '.join(arguments)})"])
 
