@@ -27,7 +27,7 @@ from motet.compiler.codegen.llvm.entries import (
     inlined,
     with_entries,
 )
-from motet.compiler.codegen.llvm.narrow import narrowed
+from motet.compiler.codegen.llvm.legalise.narrow import narrowed
 from motet.compiler.codegen.llvm.opencl_c.intrinsics import MATHEMATICS
 
 TRIPLE = "spirv64-unknown-unknown"

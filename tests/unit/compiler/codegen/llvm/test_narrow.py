@@ -8,7 +8,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from motet.compiler.codegen.llvm.narrow import narrowed
+from motet.compiler.codegen.llvm.legalise.narrow import narrowed
 from motet.compiler.targets.host import host_triple
 
 LANES = (1, 2, 3, 5, 7, 16, 17, 24, 31, 33)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from motet.compiler.codegen.llvm.ir import BOOLEAN, LONG, Instruction, IrValue, Type, bits_of
-from motet.compiler.codegen.llvm.parts import PartWriter, part_name
+from motet.compiler.codegen.llvm.legalise.parts import PartWriter, part_name
 
 _WIDE = re.compile(r"(?<![%\w.])i128\b")  # not a name
 _HALF, _BITS, _BYTES = LONG, 64, 8

@@ -13,11 +13,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from motet.compiler.codegen.llvm.addresses import write_address
-from motet.compiler.codegen.llvm.expand import EXPANSIONS
 from motet.compiler.codegen.llvm.ir import BOOLEAN, BYTE, Instruction, IrValue, Type
-from motet.compiler.codegen.llvm.pairs import has_pairs, split_pair
-from motet.compiler.codegen.llvm.parts import Lane, PartWriter, splat
+from motet.compiler.codegen.llvm.legalise.addresses import write_address
+from motet.compiler.codegen.llvm.legalise.expand import EXPANSIONS
+from motet.compiler.codegen.llvm.legalise.pairs import has_pairs, split_pair
+from motet.compiler.codegen.llvm.legalise.parts import Lane, PartWriter, splat
 from motet.compiler.codegen.llvm.reader import CASTS, read_instruction
 
 _VECTOR = re.compile(r"<\d+ x [^<>]+>")

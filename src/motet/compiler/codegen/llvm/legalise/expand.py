@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from motet.compiler.codegen.llvm.ir import Instruction, IrValue, Type, bits_of, elements_of
-from motet.compiler.codegen.llvm.parts import Lane, PartWriter
+from motet.compiler.codegen.llvm.legalise.parts import Lane, PartWriter
 
 _Combine = Callable[[PartWriter, IrValue, IrValue, Sequence[str]], IrValue]
 Expansion = Callable[[PartWriter, Instruction], bool]  # False: the instruction stays as it is

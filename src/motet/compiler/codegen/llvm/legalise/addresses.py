@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.codegen.llvm.ir import LONG, Instruction, IrValue, Type, address_steps
-from motet.compiler.codegen.llvm.parts import PartWriter
+from motet.compiler.codegen.llvm.legalise.parts import PartWriter
 
 
 def write_address(writer: PartWriter, made: Instruction, name: str, kind: Type, operands: Sequence[IrValue]) -> None:
