@@ -1,4 +1,4 @@
-"""Results as arrays of JAX, in place where their memory is aligned as JAX wants it."""
+"""Results as arrays of JAX, in place on GPUs, and on the host where their memory is aligned as JAX wants it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from motet.artifact.schema import TensorSpec
+from motet.runtime.device_array import DeviceArray
 from motet.runtime.dlpack import make_capsule
 
 Array = np.ndarray[Any, Any]
@@ -24,14 +25,14 @@ def jax_of(values: Sequence[Any]) -> Any:
     return jax
 
 
-def to_jax(array: Array, jax: Any) -> Any:
+def to_jax(array: Array | DeviceArray, jax: Any) -> Any:
     """`array` as an array of JAX. JAX may change the elements to 32 bits, as it does by default with others."""
-    if array.size:
+    if array.nbytes:
         try:
-            return jax.dlpack.from_dlpack(_HostTensor(array))
+            return jax.dlpack.from_dlpack(array if isinstance(array, DeviceArray) else _HostTensor(array))
         except (BufferError, RuntimeError):
-            pass  # a dtype that DLPack, or JAX, does not pass on
-    return jax.numpy.asarray(array)
+            pass  # a dtype or a device that DLPack, or JAX, does not pass on
+    return jax.numpy.asarray(array.numpy() if isinstance(array, DeviceArray) else array)
 
 
 def jax_results(
@@ -42,7 +43,8 @@ def jax_results(
     if (jax := jax_of(arguments)) is None:
         return []
     return [index for index, (spec, given, value) in enumerate(zip(specs, out, returned, strict=True))
-            if given is None and spec.destination is None and spec.state is None and isinstance(value, np.ndarray)
+            if given is None and spec.destination is None and spec.state is None
+            and isinstance(value, (np.ndarray, DeviceArray))
             and jax.dtypes.canonicalize_dtype(value.dtype) == value.dtype]
 
 

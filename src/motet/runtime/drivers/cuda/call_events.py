@@ -1,4 +1,4 @@
-"""Events of callers that a call waits for, and the event of a call."""
+"""Streams and events of callers, and the event of a call."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import numbers
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from motet.errors import CallError
 from motet.runtime.drivers.common.streams import Handle
@@ -67,3 +67,17 @@ def _event_handle(event: Any, where: str) -> Handle:
 def _destroy(device: CallerStreams, event: Handle) -> None:
     with contextlib.suppress(CudaError), device.current:
         device.api.event_destroy(event)
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The handle of a stream: an int, PyTorch's or CuPy's stream, or an object with `__cuda_stream__`."""
+    if isinstance(stream, numbers.Integral):
+        return int(stream)
+    for attribute in ("cuda_stream", "ptr"):
+        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
+            return int(found)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        return None
+    pair = protocol() if callable(protocol) else protocol
+    return int(cast(Sequence[int], pair)[1])

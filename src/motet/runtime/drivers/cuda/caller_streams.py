@@ -7,6 +7,7 @@ they use the buffer.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -39,6 +40,7 @@ class CallerStreams(CudaCore):
             self._staging = StagingMemory(api)
         self._stream_memory: dict[int, CudaBuffer] = {}
         self._captured: list[CudaBuffer] = []
+        self._borrowed: deque[tuple[Handle, Sequence[object]]] = deque()
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
     @property
@@ -154,6 +156,19 @@ class CallerStreams(CudaCore):
             event = self.api.event_create()
             self.api.event_record(event, stream)
             return event
+
+    def keep_until_done(self, stream: Handle, owners: Sequence[object]) -> None:
+        """Keep memory of other libraries, which may use it again once it is released, until the current work of a
+        stream has ended. Work that is captured may run at any time: its memory is the caller's to keep."""
+        released: list[object] = []  # after the lock
+        with self.working():
+            if self.api.is_capturing(stream):
+                return
+            while self._borrowed and self.api.event_query(self._borrowed[0][0]):
+                event, owned = self._borrowed.popleft()
+                self.api.event_destroy(event)
+                released.append(owned)
+            self._borrowed.append((self.event_after(stream), owners))
 
     def let_queues_wait_for(self, stream: Handle) -> None:
         """Make later submissions run after the current work of another library's stream on this GPU."""

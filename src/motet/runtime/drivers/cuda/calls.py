@@ -10,7 +10,7 @@ devices take part, the call starts after the stream's work and has ended when it
 from __future__ import annotations
 
 import math
-import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -24,7 +24,7 @@ from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.cuda import external, libraries
-from motet.runtime.drivers.cuda.call_events import CudaCallEvent, event_handles
+from motet.runtime.drivers.cuda.call_events import CudaCallEvent, event_handles, stream_handle
 from motet.runtime.drivers.cuda.device import CudaDevice
 from motet.runtime.drivers.cuda.external import DLPACK_CUDA, LEGACY_STREAM
 from motet.runtime.drivers.cuda.libraries import Library
@@ -32,6 +32,7 @@ from motet.runtime.drivers.cuda.single_launch import DirectWork
 from motet.runtime.drivers.cuda.torch_call import TorchCall, torch_call
 from motet.runtime.foreign import Callee, Enqueued
 from motet.runtime.instantiate import Shape
+from motet.runtime.jax_arrays import jax_results, to_jax
 from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
@@ -121,20 +122,6 @@ def resident(callee: Callee, arguments: Sequence[Any]) -> list[Any]:
     return _StreamCall(callee, arguments, [None] * len(callee.signature.results), None).resident()
 
 
-def stream_handle(stream: Any) -> int | None:
-    """The handle of a stream: an int, PyTorch's or CuPy's stream, or an object with `__cuda_stream__`."""
-    if isinstance(stream, numbers.Integral):
-        return int(stream)
-    for attribute in ("cuda_stream", "ptr"):
-        if isinstance(found := getattr(stream, attribute, None), numbers.Integral):
-            return int(found)
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is None:
-        return None
-    pair = protocol() if callable(protocol) else protocol
-    return int(cast(Sequence[int], pair)[1])
-
-
 class _StreamCall:
     def __init__(self, callee: Callee, arguments: Sequence[Any], out: Sequence[Any], stream: Any) -> None:
         self.callee = callee
@@ -189,7 +176,9 @@ class _StreamCall:
         addresses = [self._ready(device, argument) for argument in inputs]
         results, returned = self._results(device, inputs, instance.results)
         direct([*(item.address for item in addresses), *(result.address for result in results)], self.stream)
-        value = _as_value(returned)
+        if borrowed := [found for item in (*addresses, *results) if (found := _borrowed(item)) is not None]:
+            device.keep_until_done(self.stream, borrowed)
+        value = self._value_of(returned)
         keeps = any(spec.state is not None for spec in (*self.signature.inputs, *self.signature.results))
         if again and isinstance(self.library, libraries.Torch) and not keeps:
             return value, torch_call(self.library, direct, self.signature, instance, self.home, self.callee.fallback)
@@ -347,13 +336,20 @@ class _StreamCall:
             else value
             for value, spec in zip(results, self.signature.results, strict=True)
         ]
-        return _as_value(returned)
+        return self._value_of(returned)
+
+    def _value_of(self, returned: list[Any]) -> Any:
+        """What the call returns. Results are arrays of JAX if an argument is one."""
+        for index in jax_results(self.arguments, self.signature.results, self.out, returned):
+            returned[index] = to_jax(returned[index], sys.modules["jax"])
+        if len(returned) == 1:
+            return returned[0]
+        return tuple(returned) if returned else None
 
 
-def _as_value(returned: Sequence[Any]) -> Any:
-    if len(returned) == 1:
-        return returned[0]
-    return tuple(returned) if returned else None
+def _borrowed(argument: GpuArgument) -> object:
+    """What releases the memory of another library; None if no release is known, or it is in the order of the stream."""
+    return argument.tensor.release if isinstance(argument.tensor, dlpack.Exported) else None
 
 
 def _home(there: Sequence[Any], loaded: Sequence[Library]) -> int:
@@ -377,8 +373,7 @@ def _is_same_integer(given: np.dtype[Any], expected: np.dtype[Any], spec: Tensor
 
 def _handle(stream: Any, name: str) -> int:
     """The handle of a caller's stream. Raises CallError if it is not a stream."""
-    handle = stream_handle(stream)
-    if handle is not None:
+    if (handle := stream_handle(stream)) is not None:
         return handle
     raise CallError(f"{name}: stream: {type(stream).__name__} given; expected a stream of PyTorch's or CuPy's, an "
                     "object with __cuda_stream__, or a handle")  # fmt: skip

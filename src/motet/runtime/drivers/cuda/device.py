@@ -266,6 +266,11 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             queue.drain()
         for queue in self._queues:
             queue.stop()
+        while self._borrowed:
+            event, _ = self._borrowed.popleft()
+            with contextlib.suppress(CudaError), self.current:
+                self.api.event_synchronize(event)
+                self.api.event_destroy(event)
         with self.lock:
             self._remains.release()
 

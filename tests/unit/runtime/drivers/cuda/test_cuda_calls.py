@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +98,32 @@ def test_nothing_is_waited_for(opened: Open, fake: FakeApi, length: int):
     fake.stream_synchronize(stream)
     np.testing.assert_array_equal(out.array, expected_chain(first.array, length))
     np.testing.assert_array_equal(result.numpy(), expected_chain(second.array, length))
+    fake.stream_destroy(stream)
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_memory_of_others_is_kept_until_it_was_used(opened: Open, fake: FakeApi, length: int):
+    """Its library may use it for something else as soon as nobody keeps it."""
+    session = opened(length, rows=17)
+    stream = fake.stream_create()
+    release = fake.hold(stream)
+    values, tensors = [numbers(17, seed) for seed in range(3)], []
+    results = []
+    for x in values:
+        tensor = Tensor(x)
+        tensors.append(weakref.ref(tensor))
+        results.append(session(tensor, stream=stream))
+        del tensor
+    gc.collect()
+    assert all(tensor() is not None for tensor in tensors)
+    release()
+    fake.stream_synchronize(stream)
+    for x, result in zip(values, results, strict=True):
+        np.testing.assert_array_equal(result.numpy(), expected_chain(x, length))
+    session(Tensor(numbers(17)), stream=stream)
+    gc.collect()
+    assert all(tensor() is None for tensor in tensors)
+    fake.stream_synchronize(stream)
     fake.stream_destroy(stream)
 
 
