@@ -204,11 +204,18 @@ class _Held:
 
 
 def _release_plain(managed: int) -> None:
-    _decrease(ctypes.cast(_Managed.from_address(managed).context, ctypes.py_object).value)
+    _release(_Managed, managed)
 
 
 def _release_versioned(managed: int) -> None:
-    _decrease(ctypes.cast(_Versioned.from_address(managed).context, ctypes.py_object).value)
+    _release(_Versioned, managed)
+
+
+def _release(kind: type[_Managed | _Versioned], managed: int) -> None:
+    try:
+        _decrease(ctypes.cast(kind.from_address(managed).context, ctypes.py_object).value)
+    except (AttributeError, TypeError):  # at the end of the process modules have lost their names
+        return
 
 
 def _destroy(capsule: int) -> None:
