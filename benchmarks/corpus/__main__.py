@@ -145,7 +145,7 @@ def _run_on_gpu(given: argparse.Namespace) -> None:
         file.write_text(json.dumps(asdict(plan)))
         (folder / gpu.RESULTS).unlink(missing_ok=True)
     print(f"{len(plan.rows)} rows, seed {plan.seed}", flush=True)
-    gpu.prepare_all(plan, folder, f"cuda{{arch={given.target}}}", until, peers=not given.prepare)
+    gpu.prepare_all(plan, folder, gpu.expression(given.target), until, peers=not given.prepare)
     if not given.prepare:
         gpu.run(plan, folder, until)
         _print(given, markdown(gpu.report(plan, folder)))

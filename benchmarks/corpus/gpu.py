@@ -64,6 +64,17 @@ def gpu_corpus(seed: int, count: int) -> dict[str, Row]:
     return found
 
 
+def expression(architecture: str = "native") -> str:
+    """What to compile for: an architecture, or that of the GPU of this machine."""
+    from motet.compiler.targets.cuda import CUDA
+
+    if architecture == "native":
+        capability = "".join(map(str, torch.cuda.get_device_capability()))
+        found = [name for name in CUDA.targets if name.rstrip("a") == f"sm_{capability}"]
+        architecture = found[0] if found else "ptx80"
+    return f"cuda{{arch={architecture}}}"
+
+
 def measured(row: Row, folder: Path) -> gpu_rows.Row:
     """`row` as `benchmarks.gpu_measure` takes it. The amount of work is what `prepare` stored."""
     facts = json.loads((folder / f"{row.file}.json").read_text())

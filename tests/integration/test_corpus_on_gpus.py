@@ -14,6 +14,7 @@ pytest.importorskip("timm", reason="needs timm: make frameworks")
 from benchmarks.corpus import gpu  # noqa: E402 - they need torch
 from benchmarks.corpus.__main__ import main  # noqa: E402
 from benchmarks.corpus.table import markdown  # noqa: E402
+from benchmarks.gpu_gate import COUNT, FIGURES, best, chosen, slower  # noqa: E402
 
 MACHINE = {"machine": {"device": "NVIDIA H200", "torch": "2", "cuda": "13", "bandwidth": 4e12}}
 NAME = "linear 77×576→192"
@@ -86,3 +87,22 @@ def test_what_does_not_fit_the_device_is_refused(
     with pytest.raises(SystemExit):
         main()
     assert said in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
+def test_the_gate_has_rows_of_every_family_and_figures_of_them():
+    rows, names = gpu.gpu_corpus(0, 0), chosen()
+    assert len(set(names)) == COUNT
+    assert {rows[name].family for name in names} == {row.family for row in rows.values()}
+    for device, known in json.loads(FIGURES.read_text()).items():
+        assert set(known["rows"]) <= rows.keys(), device
+        assert sum(isinstance(figure, float) for figure in known["rows"].values()) >= COUNT - 6
+
+
+def test_the_gate_names_what_is_slower_than_before():
+    before = {"same": 1.5, "faster": 1.0, "slower": 2.0, "refused": 1.0, "gone": 1.0, "wrong before": "off by 1e-1"}
+    now = {"same": 1.46, "faster": 3.0, "slower": 1.9, "refused": "CompileError: no", "wrong before": "off by 1e-1"}
+    assert slower(before, now) == [
+        "slower: 1.90, 0.95 of the 2.00 of before", "refused: CompileError: no; 1.00 before",
+        "gone: not measured; 1.00 before",
+    ]
+    assert best({"a": 1.0, "b": "off", "c": 2.0}, {"a": 2.0, "b": 3.0}) == {"a": 2.0, "b": 3.0, "c": 2.0}
