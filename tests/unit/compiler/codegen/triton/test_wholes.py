@@ -238,6 +238,51 @@ def test_scatters_elements(dtype: str, op: str) -> None:
     np.testing.assert_array_equal(y.astype("f8"), wanted.astype("f8"))
 
 
+COMBINED = {
+    "maximumf": np.maximum, "minimumf": np.minimum, "maxnumf": np.fmax, "mulf": np.multiply, "addf": np.add,
+    "muli": np.multiply, "maxsi": np.maximum, "andi": np.bitwise_and,
+}
+
+
+@pytest.mark.parametrize("op, dtype", [
+    ("maximumf", "f32"), ("minimumf", "f32"), ("maximumf", "f64"), ("minimumf", "f64"), ("maximumf", "bf16"),
+    ("minimumf", "f16"), ("maxnumf", "f32"), ("mulf", "f64"), ("mulf", "f16"), ("addf", "bf16"), ("muli", "i32"),
+    ("maxsi", "i64"), ("andi", "i32"),
+])
+@pytest.mark.parametrize("values", ["numbers", "not numbers"])
+def test_updates_that_meet_are_combined(op: str, dtype: str, values: str) -> None:
+    body = f"%s = arith.{op} %b, %a : {dtype}\n tm_tensor.yield %s : {dtype}"
+    text = SCATTER.format(updates="90x3", indices="90x1", shape="7x3", dims="0", dtype=dtype, body=body)
+    rng = np.random.default_rng(5)
+    indices = rng.integers(-1, 7, (90, 1))  # -1 is the last one
+    x, u = (rng.choice([-2.0, -1.0, 1.0, 2.0, -0.0, 0.0, 0.5, 3.0], shape) for shape in ((7, 3), (90, 3)))
+    if op == "mulf":
+        x, u = np.sign(x) + 0.5, np.sign(u) + (u == 0)
+    if values != "numbers" and op not in ("muli", "maxsi", "andi"):
+        for array, step in ((x, 5), (u, 31)):
+            array.reshape(-1)[::step] = rng.choice([np.nan, -np.nan, np.inf, -np.inf], array.size)[::step]
+    x, u = x.astype(DTYPES[dtype]), u.astype(DTYPES[dtype])
+    (y,) = interpret(generate(text), [u, indices, x])
+    wanted = x.astype("i8" if dtype.startswith("i") else "f8")
+    with np.errstate(invalid="ignore"):
+        for update, (place,) in zip(u, indices, strict=True):
+            wanted[place] = COMBINED[op](wanted[place], update.astype(wanted.dtype))
+    np.testing.assert_array_equal(y.astype(wanted.dtype), wanted)
+    if op in ("maximumf", "minimumf"):  # of zeros, too, the one with the sign that wins
+        zeros, expected = y == 0, _extreme_zeros(op, x, u, indices)
+        np.testing.assert_array_equal(np.signbit(y[zeros].astype("f8")), np.signbit(expected[zeros]))
+
+
+def _extreme_zeros(op: str, x: np.ndarray, u: np.ndarray, indices: np.ndarray) -> np.ndarray:
+    """What zeros the extremes are, if they are zeros: numpy's maximum takes either."""
+    wins = 1.0 if op == "maximumf" else -1.0
+    found = np.where((x == 0) & (np.copysign(1.0, x.astype("f8")) == wins), wins * 0.0, -wins * 0.0)
+    for update, (place,) in zip(u.astype("f8"), indices, strict=True):
+        won = (update == 0) & (np.copysign(1.0, update) == wins)
+        found[place] = np.where(won, wins * 0.0, found[place])
+    return found
+
+
 def test_scatters_rows_and_leaves_out_what_lies_outside() -> None:
     body = "tm_tensor.yield %a : f32"
     text = SCATTER.format(updates="4x6", indices="4x1", shape="9x6", dims="0", dtype="f32", body=body)
