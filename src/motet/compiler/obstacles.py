@@ -20,13 +20,13 @@ from motet.compiler.ir.devices import AFFINITY, STAGE, TURN
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import AS_WRITTEN, LAUNCH
-from motet.compiler.ir.program import Program
+from motet.compiler.ir.program import Program, parameters_of
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.store_short import NATIVE, store_short_elements
 from motet.compiler.kernels.layout import callee, is_renaming
 from motet.compiler.passes.running import observed, run_upstream
 from motet.compiler.pipeline import normalise
-from motet.compiler.placement.affinity_analysis import REPLICABLE, is_replicable, is_tensor, parameters
+from motet.compiler.placement.affinity_analysis import REPLICABLE, is_replicable, is_tensor
 from motet.compiler.targets.families import resolve_target, target_names
 from motet.compiler.targets.family import Target
 from motet.errors import CompileError
@@ -73,7 +73,7 @@ class Obstacles:
 def _asked(function: ir.Operation) -> Iterator[tuple[int, ir.Operation]]:
     """The operations of a function that compute tensors at run time, with their positions."""
     block = function.regions[0].blocks[0]
-    constant = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}
+    constant = set(parameters_of(function))
     for position, entry in enumerate(block.operations):
         operation = entry.operation
         read = [value for value in captured_values(operation) if is_tensor(value)]

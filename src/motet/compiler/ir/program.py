@@ -91,6 +91,18 @@ class Program:
     named: frozenset[str] = frozenset()
 
 
+def parameters_of(function: ir.Operation) -> dict[ir.Value, str]:
+    """The arguments of a function that are constants, with their keys."""
+    if "arg_attrs" not in function.attributes:
+        return {}
+    attributes = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    return {
+        argument: ir.StringAttr(named[PARAMETER]).value
+        for argument, named in zip(function.regions[0].blocks[0].arguments, attributes, strict=True)
+        if PARAMETER in named
+    }
+
+
 def caller_dtype(dtype: str, attributes: ir.DictAttr | None) -> str:
     """The dtype that callers see of an argument or result with these attributes and element type `dtype`."""
     if attributes is not None and ELEMENT in attributes:

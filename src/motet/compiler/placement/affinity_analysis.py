@@ -34,7 +34,7 @@ from motet.compiler.ir.devices import (
 )
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import symbol_name
-from motet.compiler.ir.program import DESTINATION, PARAMETER
+from motet.compiler.ir.program import DESTINATION, parameters_of
 from motet.compiler.scheduling.carried import written_into as original_tensor
 from motet.errors import CompileError
 
@@ -69,11 +69,10 @@ class AffinityAnalysis:
         self.result_pins = pins(function, "res_attrs", len(self._terminator().operands))
         around = explicit_affinity(function)
         self.top = self._collect(self.block, around)
-        for argument, pin, constant in zip(
-            self.block.arguments, pins(function, "arg_attrs", len(self.block.arguments)),
-            parameters(function), strict=True,
-        ):
-            if not constant and is_tensor(argument):
+        constants = parameters_of(function)
+        argument_pins = pins(function, "arg_attrs", len(self.block.arguments))
+        for argument, pin in zip(self.block.arguments, argument_pins, strict=True):
+            if argument not in constants and is_tensor(argument):
                 self.values[argument] = Affinity((pin or around or self.default).devices[:1])
         self._solve()
         self._place_floating()
@@ -299,13 +298,6 @@ def pins(function: ir.Operation, group: str, count: int) -> list[Affinity | None
             own = arguments[ir.IntegerAttr(said[DESTINATION]).value]
         found.append(own or around)
     return found
-
-
-def parameters(function: ir.Operation) -> list[bool]:
-    """Which arguments of a function are constants."""
-    if "arg_attrs" not in function.attributes:
-        return [False] * len(function.regions[0].blocks[0].arguments)
-    return [PARAMETER in ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
 
 
 def is_tensor(value: ir.Value) -> bool:

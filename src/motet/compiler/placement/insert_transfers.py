@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, HOMES, LOOP_OP, TO, TRANSFER_OP, WANTED
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
 from motet.compiler.placement.affinity_analysis import (
@@ -22,7 +23,6 @@ from motet.compiler.placement.affinity_analysis import (
     is_replicable,
     is_tensor,
     names_in,
-    parameters,
     pins,
     tensor_operands,
 )
@@ -53,8 +53,9 @@ def located(function: ir.Operation, default: str) -> dict[ir.Value, str]:
     block = function.regions[0].blocks[0]
     found: dict[ir.Value, str] = {}
     argument_pins = pins(function, "arg_attrs", len(block.arguments))
-    for argument, pin, constant in zip(block.arguments, argument_pins, parameters(function), strict=True):
-        if not constant and is_tensor(argument):
+    constants = parameters_of(function)
+    for argument, pin in zip(block.arguments, argument_pins, strict=True):
+        if argument not in constants and is_tensor(argument):
             found[argument] = pin.devices[0][0] if pin else default
     for entry in block.operations:
         operation = entry.operation

@@ -27,10 +27,10 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, DEFAULT_DEVICE, HOMES, LOOP_OP, LOOP_PART, TURN, WANTED
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import NAME, PARAMETER
+from motet.compiler.ir.program import NAME, PARAMETER, parameters_of
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_replicable, is_tensor, parameters
+from motet.compiler.placement.affinity_analysis import AffinityAnalysis, is_replicable, is_tensor
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.families import device_families
 from motet.compiler.placement.read_devices import devices_of
@@ -132,9 +132,7 @@ class _LoopOutliner:
         self.analysis = analysis
         self.host = host
         self.name = name
-        self.constants = {
-            a for a, c in zip(function.regions[0].blocks[0].arguments, parameters(function), strict=True) if c
-        }
+        self.constants = set(parameters_of(function))
         blocks = [region.blocks[0] for region in loop.regions]
         self.before, self.after = blocks[0], blocks[-1]
         self.operations = [[entry.operation for entry in block.operations] for block in (self.before, self.after)]

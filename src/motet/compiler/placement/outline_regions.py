@@ -23,10 +23,10 @@ from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.devices import AFFINITY, ANY_QUEUE, HOMES, LOOP_OP, STAGE, TRANSFER_OP, TURN
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
-from motet.compiler.ir.program import DEVICE, NAME, STATE
+from motet.compiler.ir.program import DEVICE, NAME, STATE, parameters_of
 from motet.compiler.ir.remap import remap
 from motet.compiler.passes.base import ModulePass
-from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, names_in, parameters, pins
+from motet.compiler.placement.affinity_analysis import explicit_affinity, is_replicable, names_in, pins
 from motet.compiler.placement.default_device import default_affinity
 from motet.compiler.placement.insert_transfers import device_of, is_placed
 from motet.compiler.placement.unroll_placed_loops import turn_of
@@ -93,7 +93,7 @@ class _RegionOutliner:
         }
         operations = [entry.operation for entry in self.block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
-        self.constants = {a for a, c in zip(self.block.arguments, parameters(function), strict=True) if c}
+        self.constants = set(parameters_of(function))
         self.values: dict[ir.Value, int] = {}  # the values of the plan
         self.steps: list[Step] = []
         # Values are hashed by identity, operations by their contents: operations are identified by their first results.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.devices import AFFINITY, TO, TRANSFER_OP
-from motet.compiler.placement.affinity_analysis import is_replicable, parameters
+from motet.compiler.ir.program import parameters_of
+from motet.compiler.placement.affinity_analysis import is_replicable
 
 
 def rematerialize(function: ir.Operation) -> None:
     """Rewrites a function in place. Parameters are available on every device that reads them."""
     block = function.regions[0].blocks[0]
-    constants = {a for a, c in zip(block.arguments, parameters(function), strict=True) if c}
+    constants = set(parameters_of(function))
     for transfer in [entry.operation for entry in block.operations if entry.operation.name == TRANSFER_OP]:
         value = transfer.operands[0]
         if isinstance(value.owner, ir.Block):

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import captured_values
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.kernels.roles import Role
 from motet.compiler.passes.fuse.rules import JOINING, LARGEST_GROUP, Space, may_join, waits_for
-from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor, parameters
+from motet.compiler.placement.affinity_analysis import is_replicable, is_tensor
 from motet.compiler.placement.costs import WORKING, Cost, Kind, bytes_of, cost_of, is_dynamic
 from motet.compiler.targets.rates import Rates
 
@@ -74,8 +75,7 @@ class _UnitBuilder:
         block = function.regions[0].blocks[0]
         operations = [entry.operation for entry in block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
-        constants = parameters(function)
-        self.constants = {a for a, c in zip(block.arguments, constants, strict=True) if c}
+        self.constants = set(parameters_of(function))
         self.numbers = {argument: number for number, argument in enumerate(block.arguments)}
         self.units: list[PlacementUnit] = []
         self.owner: dict[ir.Value, int] = {}

@@ -20,7 +20,7 @@ from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.program import Program, parameters_of
 from motet.compiler.kernels.roles import ALIASES
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
@@ -52,7 +52,7 @@ def _fold(
     function: ir.Operation, kernels: dict[str, ir.Operation], parameters: dict[str, np.ndarray], evaluator: _Evaluator
 ) -> bool:
     block, changed = function.regions[0].blocks[0], False
-    known = _known(function, parameters)
+    known = {argument: parameters[key] for argument, key in parameters_of(function).items()}
     for entry in list(block.operations):
         operation = entry.operation
         if operation.name in ALIASES and operation.operands[0] in known:
@@ -77,17 +77,6 @@ def _fold(
         if LAUNCH not in kernel.attributes:  # a launch may have other calls
             kernel.erase()
     return changed
-
-
-def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
-    if "arg_attrs" not in function.attributes:
-        return {}
-    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
-    return {
-        argument: parameters[ir.StringAttr(dictionary[PARAMETER]).value]
-        for argument, dictionary in zip(function.regions[0].blocks[0].arguments, dictionaries, strict=True)
-        if PARAMETER in dictionary
-    }
 
 
 @dataclass(frozen=True)

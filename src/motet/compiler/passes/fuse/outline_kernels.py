@@ -20,7 +20,7 @@ from motet.compiler.ir.attributes import CONSTANT
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH, LAUNCH_OPERANDS, LAUNCH_RESULTS
-from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, PARAMETER, Program
+from motet.compiler.ir.program import DESTINATION, ONE_KERNEL, Program, parameters_of
 from motet.compiler.ir.remap import remap
 from motet.compiler.ir.source_names import NAMES, computed_names
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
@@ -283,12 +283,7 @@ def _one_group(grouping: Grouping, block: ir.Block) -> Grouping:
 
 def _parameters(function: ir.Operation, block: ir.Block) -> set[ir.Value]:
     """The function's parameters, and reshapes of them."""
-    if "arg_attrs" not in function.attributes:
-        return set()
-    dictionaries = [ir.DictAttr(a) for a in ir.ArrayAttr(function.attributes["arg_attrs"])]
-    found = {
-        argument for argument, dictionary in zip(block.arguments, dictionaries, strict=True) if PARAMETER in dictionary
-    }
+    found = set(parameters_of(function))
     for view in block.operations:
         operation = view.operation
         if operation.name in ALIASES and operation.operands[0] in found:

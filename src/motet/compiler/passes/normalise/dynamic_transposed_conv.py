@@ -21,6 +21,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, reassociation_attribute, zero_attribute
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
@@ -28,7 +29,7 @@ from motet.compiler.passes.fuse.dequantised import nest
 from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, shape_of
 from motet.compiler.passes.normalise.repeating import IndexBody, gathered, is_initial, repeated
 from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
-from motet.compiler.passes.normalise.transposed_conv_by_phases import is_constant, parameters_of
+from motet.compiler.passes.normalise.transposed_conv_by_phases import is_constant
 
 _MOST_PHASES = 128
 
@@ -41,7 +42,7 @@ class DynamicTransposedConv(FunctionPass):
     name = "dynamic-transposed-conv"
 
     def run_on(self, function: ir.Operation) -> bool:
-        constants, changed = parameters_of(function), False
+        constants, changed = set(parameters_of(function)), False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
                 if (upsampling := _match(each, constants)) is not None:

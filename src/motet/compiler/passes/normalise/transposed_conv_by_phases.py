@@ -22,7 +22,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.find import captured_values
-from motet.compiler.ir.program import PARAMETER
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import INTERLEAVED
@@ -48,7 +48,7 @@ class TransposedConvByPhases(FunctionPass):
     name = "transposed-conv-by-phases"
 
     def run_on(self, function: ir.Operation) -> bool:
-        constants = parameters_of(function)
+        constants = set(parameters_of(function))
         found = 0
         for block in function.regions[0].blocks:
             while (upsampling := _first(block, constants)) is not None:  # a rewriting erases other operations
@@ -155,18 +155,6 @@ def _phased(
         )
         for axis in axes
     )
-
-
-def parameters_of(function: ir.Operation) -> set[ir.Value]:
-    """The arguments of a function that are parameters of the program."""
-    arguments = function.regions[0].blocks[0].arguments
-    if "arg_attrs" not in function.attributes:
-        return set()
-    attributes = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes["arg_attrs"])]
-    return {
-        argument for argument, own in zip(arguments, attributes, strict=True)
-        if any(entry.name == PARAMETER for entry in own)
-    }
 
 
 def is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
