@@ -15,3 +15,10 @@ def create(
 ) -> ir.Value:
     """The result of a new operation, at `at` or the current insertion point."""
     return ir.Operation.create(name, results=[kind], operands=operands, attributes=attributes or {}, ip=at).results[0]
+
+
+def constant(kind: ir.Type, number: float) -> ir.Value:
+    """A number of an integer, index or float type."""
+    floats = isinstance(kind, ir.FloatType)
+    value = ir.FloatAttr.get(kind, number) if floats else ir.IntegerAttr.get(kind, int(number))
+    return create("arith.constant", kind, [], {"value": value})

@@ -16,8 +16,8 @@ import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of, reassociation, static_or_none
+from motet.compiler.ir.nests import is_elementwise
 from motet.compiler.kernels.roles import known_number
-from motet.compiler.passes.fuse.dequantised import is_elementwise
 from motet.compiler.passes.fuse.factored import Axes, Factored, evaluate_body, number_of, whole_integers
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.nests import PRODUCT, read_instead, steps_of, widened
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import MARK
 
-_PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
-_WIDENING = ["arith.extf", "linalg.yield"]
 _MOVING = ["linalg.yield"]
 
 
@@ -38,7 +38,7 @@ class FoldWideningCasts(FunctionPass):
         found = False
         for block in function.regions[0].blocks:
             readers = [e.operation for e in block.operations if e.operation.name == "linalg.generic"]
-            readers = [reader for reader in readers if MARK not in reader.attributes and _body(reader) != _MOVING]
+            readers = [reader for reader in readers if MARK not in reader.attributes and steps_of(reader) != _MOVING]
             folded = [_fold(reader, self.all_readers) for reader in readers]
             if any(folded):
                 found = True
@@ -50,10 +50,9 @@ def _fold(reader: ir.Operation, all_readers: bool) -> bool:
     """Moves widening casts into `reader`: of both operands of a product of one type, of operands that it reads
     several times (as a vector added to every row), or, with `all_readers`, of any operand. An operation that only
     broadcasts a vector stays a view of it."""
-    body = reader.regions[0].blocks[0]
-    inputs = len(ir.ArrayAttr(reader.attributes["indexing_maps"])) - len(reader.results)
+    inputs = len(maps_of(reader)) - len(reader.results)
     sources = {number: source for number in range(inputs) if (source := _widened(reader.operands[number])) is not None}
-    if _is_product(reader):
+    if steps_of(reader) == PRODUCT and "reduction" in str(reader.attributes["iterator_types"]):
         kinds = {str(ir.RankedTensorType(source.type).element_type) for source in sources.values()}
         if len(sources) != inputs or len(kinds) != 1:
             return False
@@ -61,26 +60,8 @@ def _fold(reader: ir.Operation, all_readers: bool) -> bool:
         points = len(ir.ArrayAttr(reader.attributes["iterator_types"]))
         sources = {n: source for n, source in sources.items() if ir.RankedTensorType(source.type).rank < points}
     for number, source in sources.items():
-        argument = body.arguments[number]
-        uses = [(use.owner, use.operand_number) for use in argument.uses]
-        wide = argument.type
-        reader.operands[number] = source
-        argument.set_type(ir.RankedTensorType(source.type).element_type)
-        cast = ir.Operation.create(
-            "arith.extf", results=[wide], operands=[argument], loc=reader.location,
-            ip=ir.InsertionPoint.at_block_begin(body),
-        )
-        for owner, position in uses:
-            owner.operation.operands[position] = cast.result
+        read_instead(reader, number, source, widened)
     return bool(sources)
-
-
-def _is_product(operation: ir.Operation) -> bool:
-    return _body(operation) == _PRODUCT and "reduction" in str(operation.attributes["iterator_types"])
-
-
-def _body(operation: ir.Operation) -> list[str]:
-    return [entry.operation.name for entry in operation.regions[0].blocks[0].operations]
 
 
 def _widened(value: ir.Value) -> ir.Value | None:
@@ -90,11 +71,8 @@ def _widened(value: ir.Value) -> ir.Value | None:
     operation = value.owner.operation
     if operation.name != "linalg.generic" or MARK in operation.attributes or len(operation.operands) != 2:
         return None
-    maps = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]
-    rank = ir.RankedTensorType(value.type).rank
-    if any(each != ir.AffineMap.get_identity(rank, operation.context) for each in maps):
+    whole = ir.AffineMap.get_identity(ir.RankedTensorType(value.type).rank, operation.context)
+    if any(each != whole for each in maps_of(operation)) or steps_of(operation) != ["arith.extf", "linalg.yield"]:
         return None
     block = operation.regions[0].blocks[0]
-    if _body(operation) != _WIDENING or block.operations[0].operation.operands[0] != block.arguments[0]:
-        return None
-    return operation.operands[0]
+    return operation.operands[0] if block.operations[0].operation.operands[0] == block.arguments[0] else None

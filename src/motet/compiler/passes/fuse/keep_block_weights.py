@@ -19,21 +19,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import maps_of, reassociation_attribute
-from motet.compiler.ir.create import create
+from motet.compiler.ir.attributes import maps_of
+from motet.compiler.ir.current import constant, create
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import PARAMETER, Program
+from motet.compiler.ir.nests import PRODUCT, copied, is_elementwise, nest, pad_with_zeros, steps_of, widened
+from motet.compiler.ir.program import Program, parameters_of
 from motet.compiler.ir.sizes import extent_of
 from motet.compiler.kernels.roles import structure_of
+from motet.compiler.operators.pointwise import split
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.block_weights import BlockWeights, block_weights
-from motet.compiler.passes.fuse.dequantised import is_elementwise, nest
 from motet.compiler.passes.fuse.evaluate_factored import Evaluator
 from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
-_PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _BLOCKS = "blocks"
 _FEWEST = 8  # rows and columns
 _MOST_BFLOAT_ROWS = 8
@@ -82,7 +82,7 @@ class _Stored:
 class _BlockRewriter:
     def __init__(self, function: ir.Operation, parameters: dict[str, np.ndarray], smallest: int) -> None:
         self.function, self.parameters, self.smallest = function, parameters, smallest
-        self.evaluator = Evaluator(_known(function, parameters))
+        self.evaluator = Evaluator({argument: parameters[key] for argument, key in parameters_of(function).items()})
         self.stored: dict[tuple[ir.Value, int], _Stored | None] = {}
 
     def run(self) -> bool:
@@ -141,24 +141,12 @@ class _BlockRewriter:
         return add_parameter(self.function, kind, key, self.function.location)
 
 
-def _known(function: ir.Operation, parameters: dict[str, np.ndarray]) -> dict[ir.Value, np.ndarray]:
-    if "arg_attrs" not in function.attributes:
-        return {}
-    dictionaries = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes["arg_attrs"])]
-    return {
-        argument: parameters[ir.StringAttr(dictionary[PARAMETER]).value]
-        for argument, dictionary in zip(function.regions[0].blocks[0].arguments, dictionaries, strict=True)
-        if PARAMETER in dictionary
-    }
-
-
 def _product(operation: ir.Operation, number: int) -> _ByMatrix | None:
     """A nest as a product by its operand `number`, a matrix; None if it is something else."""
     if len(operation.operands) != 3 or len(operation.results) != 1:
         return None
-    body = [entry.operation for entry in operation.regions[0].blocks[0].operations]
-    names = [each.name for each in body if each.name != "arith.extf"]
-    if names != _PRODUCT or str(body[-2].results[0].type) != "f32":
+    kind = ir.RankedTensorType(operation.results[0].type).element_type
+    if [name for name in steps_of(operation) if name != "arith.extf"] != PRODUCT or str(kind) != "f32":
         return None
     structure = structure_of(operation)
     if structure is None:
@@ -191,14 +179,13 @@ def _has_instructions(product: _ByMatrix) -> bool:
 def _source(value: ir.Value, dims: Sequence[int]) -> tuple[ir.Value, list[int]]:
     """The tensor that `value`, indexed by the loops `dims`, repeats along loops, and the loops that index it."""
     maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    if maker is None or maker.name != "linalg.generic" or not is_elementwise(maker) or len(maker.operands) != 2:
+    source = copied(maker)
+    if maker is None or source is None or not isinstance(source.type, ir.RankedTensorType) or not is_elementwise(maker):
         return value, list(dims)
-    block, read = maker.regions[0].blocks[0], maps_of(maker)[0]
-    copies = len(list(block.operations)) == 1 and block.operations[0].operation.operands[0] == block.arguments[0]
-    tensor = isinstance(maker.operands[0].type, ir.RankedTensorType)
-    if not copies or not tensor or not all(isinstance(each, ir.AffineDimExpr) for each in read.results):
+    read = maps_of(maker)[0]
+    if not all(isinstance(each, ir.AffineDimExpr) for each in read.results):
         return value, list(dims)
-    return _source(maker.operands[0], [dims[ir.AffineDimExpr(each).position] for each in read.results])
+    return _source(source, [dims[ir.AffineDimExpr(each).position] for each in read.results])
 
 
 # -- the product ---------------------------------------------------------------------------------------
@@ -210,9 +197,9 @@ def _multiplied(product: _ByMatrix, stored: _Stored) -> ir.Value:
     operation, what = product.operation, stored.what
     context = operation.context
     other = operation.operands[1 - product.number]
-    with operation.location:
-        padded = _padded(operation, other, product.axis, what.blocks * what.block)
-        left = _split(operation, padded, product.axis, (what.blocks, what.block * what.bits // 32, 32 // what.bits))
+    with operation.location, ir.InsertionPoint(operation):
+        whole = _padded(other, product.axis, what.blocks * what.block)
+        left = _split(whole, product.axis, (what.blocks, what.block * what.bits // 32, 32 // what.bits))
     maps = maps_of(operation)
     count = maps[0].n_dims - 1
     dims = {dim: place for place, dim in enumerate(dim for dim in range(count + 1) if dim != product.row)}
@@ -227,80 +214,44 @@ def _multiplied(product: _ByMatrix, stored: _Stored) -> ir.Value:
     sides = [each for each in (stored.scales, stored.zeros, stored.shifts) if each is not None]
     reads = [mapped(of_left), mapped([block, word, column]), *(mapped([block, column]) for _ in sides)]
     result = mapped([dims[ir.AffineDimExpr(each).position] for each in maps[2].results])
-    with operation.location:
-        return nest(
-            operation, [left, stored.words, *sides], operation.operands[2], [*reads, result],
-            lambda body: _body(body, stored, part), frozenset((block, word, part)),
-        )
+    return nest(
+        operation, [left, stored.words, *sides], operation.operands[2], [*reads, result],
+        lambda body: _body(body, stored, part),
+    )
 
 
-def _padded(at: ir.Operation, value: ir.Value, axis: int, extent: int) -> ir.Value:
+def _padded(value: ir.Value, axis: int, extent: int) -> ir.Value:
     """`value` padded with zeros along `axis` to `extent`."""
     kind = ir.RankedTensorType(value.type)
-    shape = list(kind.shape)
-    missing = extent - shape[axis]
+    missing, before, after = extent - kind.shape[axis], [0] * axis, [0] * (kind.rank - axis - 1)
     if not missing:
         return value
-    shape[axis] = extent
-    zeros = [0] * kind.rank
-    high = [missing if place == axis else 0 for place in range(kind.rank)]
-    padding = create("arith.constant", [kind.element_type], [], at, {
-        "value": ir.FloatAttr.get(kind.element_type, 0.0)}).result
-    padded = create("tensor.pad", [ir.RankedTensorType.get(shape, kind.element_type)], [value], at, {
-        "static_low": ir.DenseI64ArrayAttr.get(zeros), "static_high": ir.DenseI64ArrayAttr.get(high),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])}, 1)
-    index = ir.IndexType.get()
-    inner = ir.Block.create_at_start(padded.regions[0], [index] * kind.rank, [at.location] * kind.rank)
-    with ir.InsertionPoint(inner):
-        ir.Operation.create("tensor.yield", operands=[padding])
-    return padded.result
+    wide = ir.RankedTensorType.get([*kind.shape[:axis], extent, *kind.shape[axis + 1:]], kind.element_type)
+    return pad_with_zeros(wide, [value], [0] * kind.rank, [*before, missing, *after])
 
 
-def _split(at: ir.Operation, value: ir.Value, axis: int, sizes: tuple[int, ...]) -> ir.Value:
+def _split(value: ir.Value, axis: int, sizes: tuple[int, ...]) -> ir.Value:
     """`value` with `axis` divided into axes of `sizes`."""
     kind = ir.RankedTensorType(value.type)
-    unknown = ir.ShapedType.get_dynamic_size()
-    shape, groups, extents = list[int](), list[list[int]](), list[ir.Value]()
-    with ir.InsertionPoint(at):
-        for place, extent in enumerate(kind.shape):
-            parts = list(sizes) if place == axis else [extent]
-            groups.append(list(range(len(shape), len(shape) + len(parts))))
-            shape += parts
-            if extent == unknown:
-                extents.append(extent_of(value, place))
-    return create("tensor.expand_shape", [ir.RankedTensorType.get(shape, kind.element_type)], [value, *extents], at, {
-        "reassociation": reassociation_attribute(groups, at.context),
-        "static_output_shape": ir.DenseI64ArrayAttr.get(shape)}).result
+    wide = ir.RankedTensorType.get([*kind.shape[:axis], *sizes, *kind.shape[axis + 1:]], kind.element_type)
+    extents = [extent_of(value, place) for place in range(kind.rank) if kind.is_dynamic_dim(place)]
+    return split(value, wide, axis, len(sizes), extents)
 
 
 def _body(block: ir.Block, stored: _Stored, part: int) -> ir.Value:
     """The sum and one more product, in f32."""
     bits = stored.what.bits
-    word, real = ir.IntegerType.get_signless(32), ir.F32Type.get()
-    arguments = list(block.arguments)
-    left, words, scale, *sides, total = arguments
-    index = ir.Operation.create("linalg.index", results=[ir.IndexType.get()], attributes={
-        "dim": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), part)}).result
-    number = ir.Operation.create("arith.index_cast", results=[word], operands=[index]).result
-    low = _binary("arith.muli", number, _integer(word, bits))
-    shifted = _binary("arith.shli", words, _binary("arith.subi", _integer(word, 32 - bits), low))
-    value = _binary("arith.shrsi", shifted, _integer(word, 32 - bits))
+    word, real, index = ir.IntegerType.get_signless(32), ir.F32Type.get(), ir.IndexType.get()
+    left, words, scale, *sides, total = block.arguments
+    place = create("linalg.index", index, [], {"dim": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), part)})
+    number = create("arith.index_cast", word, [place])
+    low = create("arith.muli", word, [number, constant(word, bits)])
+    unread = create("arith.subi", word, [constant(word, 32 - bits), low])
+    shifted = create("arith.shli", word, [words, unread])
+    value = create("arith.shrsi", word, [shifted, constant(word, 32 - bits)])
     if stored.zeros is not None:
-        value = _binary("arith.subi", value, _cast("arith.extsi", sides.pop(0), word))
-    weight = _binary("arith.mulf", _cast("arith.sitofp", value, real), _cast("arith.extf", scale, real))
+        value = create("arith.subi", word, [value, create("arith.extsi", word, [sides.pop(0)])])
+    weight = create("arith.mulf", real, [create("arith.sitofp", real, [value]), widened(scale, real)])
     if stored.shifts is not None:
-        weight = _binary("arith.addf", weight, sides.pop(0))
-    return _binary("arith.addf", total, _binary("arith.mulf", _cast("arith.extf", left, real), weight))
-
-
-def _binary(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[left.type], operands=[left, right]).result
-
-
-def _cast(name: str, value: ir.Value, kind: ir.Type) -> ir.Value:
-    return value if value.type == kind else ir.Operation.create(name, results=[kind], operands=[value]).result
-
-
-def _integer(kind: ir.Type, number: int) -> ir.Value:
-    return ir.Operation.create(
-        "arith.constant", results=[kind], attributes={"value": ir.IntegerAttr.get(kind, number)}).result
+        weight = create("arith.addf", real, [weight, sides.pop(0)])
+    return create("arith.addf", real, [total, create("arith.mulf", real, [widened(left, real), weight])])

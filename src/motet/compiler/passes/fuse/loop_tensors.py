@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.create import create, index_constant
+from motet.compiler.ir.current import constant
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.nests import nest
 
 LOOPS = ("scf.for", "scf.while")
 
@@ -42,21 +44,11 @@ def extent(value: ir.Value, axis: int, at: ir.Operation) -> ir.Value:
 
 def filled(number: float, kind: ir.RankedTensorType, sizes: Sequence[ir.Value], at: ir.Operation) -> ir.Value:
     """A tensor of `kind`, with the dynamic extents `sizes`, that has `number` everywhere, before `at`."""
-    element = kind.element_type
-    integer = isinstance(element, ir.IntegerType)
-    value = ir.IntegerAttr.get(element, int(number)) if integer else ir.FloatAttr.get(element, float(number))
-    scalar = create("arith.constant", [element], [], at, {"value": value}).result
-    empty = create("tensor.empty", [kind], sizes, at).result
-    maps = [ir.AffineMap.get(kind.rank, 0, []), ir.AffineMap.get_identity(kind.rank)]
-    made = create("linalg.generic", [kind], [scalar, empty], at, {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-        "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-    }, regions=1)  # fmt: skip
-    block = ir.Block.create_at_start(made.regions[0], [element, element])
-    with ir.InsertionPoint(block), at.location:
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return made.result
+    with at.location, ir.InsertionPoint(at):
+        value = constant(kind.element_type, number)
+        empty = ir.Operation.create("tensor.empty", results=[kind], operands=sizes).result
+    maps = [ir.AffineMap.get(kind.rank, 0, [], at.context), ir.AffineMap.get_identity(kind.rank, at.context)]
+    return nest(at, [value], empty, maps, lambda block: block.arguments[0])
 
 
 def sliced(

@@ -15,27 +15,22 @@ Integer-Arithmetic-Only Inference", 2018, section 2.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
-from motet.compiler.ir.create import create
+from motet.compiler.ir.current import constant, create
 from motet.compiler.ir.erase import erase_unused
-from motet.compiler.kernels.roles import Role, Structure, known_number, role_of, structure_of
+from motet.compiler.ir.nests import copied, is_elementwise, is_product, nest
+from motet.compiler.kernels.roles import DENSE_ROLES, Role, Structure, known_number, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.dequantised import (
-    Dequantised,
-    Side,
-    holds_bytes,
-    is_elementwise,
-    nest,
-    read_dequantised,
-)
 from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.loop_tensors import extent, filled
+from motet.compiler.passes.fuse.quantised import Quantised, Side, holds_bytes, read_quantised
 
-_PRODUCT = ["arith.mulf", "arith.addf", "linalg.yield"]
 _LARGEST = (1 << 31) - 1
 _LEAST_GROUP = 16  # channels, and filters, of a group: fewer do not fill the vectors of bytes
 _MOST_STEPS = 12  # element-wise operations between a product and its rounding
@@ -55,26 +50,11 @@ class NarrowQuantisedProducts(FunctionPass):
         changed = False
         for block in function.regions[0].blocks:
             for each in [entry.operation for entry in block.operations]:
-                if each.name == "linalg.generic" and MARK not in each.attributes and is_product(each):
+                if is_product(each) and MARK not in each.attributes and role_of(each) in DENSE_ROLES:
                     changed |= _narrow(each, self.symmetric)
         if changed:
             erase_unused(function)
         return changed
-
-
-def is_product(operation: ir.Operation) -> bool:
-    """Whether a nest is a sum of products in f32 of two tensors, with several results for each element of either."""
-    body = operation.regions[0].blocks[0]
-    if [entry.operation.name for entry in body.operations] != _PRODUCT or len(operation.operands) != 3:
-        return False
-    if str(ir.RankedTensorType(operation.results[0].type).element_type) != "f32":
-        return False
-    product, total, _ = (entry.operation for entry in body.operations)
-    left, right, accumulator = body.arguments
-    return (
-        set(product.operands) == {left, right} and set(total.operands) == {accumulator, product.result}
-        and role_of(operation) in (Role.CONTRACTION, Role.CONVOLUTION)
-    )
 
 
 def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
@@ -85,21 +65,19 @@ def _narrow(operation: ir.Operation, symmetric: bool) -> bool:
     sizes = [structure.sizes[dim] for dim in structure.reduced]
     if any(size is None for size in sizes) or not _has_columns(structure, role_of(operation)):
         return False
-    factors = [read_dequantised(operand) for operand in list(operation.operands)[:2]]
-    a, b = factors
+    a, b = (read_quantised(operand) for operand in list(operation.operands)[:2])
     if a is None or b is None or not (a.is_real and b.is_real):
         return False
     if _in_groups(structure, role_of(operation)) and any(isinstance(each.zero, Side) for each in (a, b)):
         return False
     if symmetric and (role_of(operation) is not Role.CONTRACTION or any(each.unsigned or each.zero for each in (a, b))):
         return False
-    if int(np.prod([size or 1 for size in sizes], dtype=np.float64)) * a.greatest * b.greatest > _LARGEST:
+    if math.prod(size or 1 for size in sizes) * a.greatest * b.greatest > _LARGEST:
         return False
-    scales = [_result_maps(factor, maps[i], maps[2]) for i, factor in enumerate((a, b))]
-    if scales[0] is None or scales[1] is None:
+    if not all(_follow_sum(factor, read, maps[2]) for factor, read in zip((a, b), maps, strict=False)):
         return False
-    sums = _integer_product(operation, (a, b), maps, structure.reduced)
-    result = _scaled(operation, sums, [*scales[0], *scales[1]])
+    sums = _integer_product(operation, (a, b), maps)
+    result = _scaled(operation, sums, (a, b), maps)
     operation.results[0].replace_all_uses_with(result)
     _multiply_by_reciprocals(result)
     return True
@@ -150,122 +128,81 @@ def _channels_of(structure: Structure) -> bool:
     return len(shared) == 1 and shared <= image and bool(image - filters)
 
 
-def _result_maps(factor: Dequantised, own: ir.AffineMap, result: ir.AffineMap) -> list[_Scale] | None:
-    """The scales of an operand over the result's elements; None if one is indexed by anything else. Zero points may not
-    depend on windows or reduced loops either."""
-    places = {ir.AffineDimExpr(each).position: place for place, each in enumerate(result.results)}
-    found: list[_Scale] = []
-    for number in (factor.zero, *factor.scales):
-        if not isinstance(number, Side):
-            found += [_Scale(float(number))] if number is not factor.zero else []
-            continue
-        exprs: list[ir.AffineExpr] = []
-        for axis in number.axes:
-            entry = None if axis is None else own.results[axis]
-            if entry is None:
-                exprs.append(ir.AffineConstantExpr.get(0, own.context))
-            elif isinstance(entry, ir.AffineDimExpr) and ir.AffineDimExpr(entry).position in places:
-                exprs.append(ir.AffineDimExpr.get(places[ir.AffineDimExpr(entry).position], own.context))
-            else:
-                return None
-        if number is not factor.zero:
-            if number.casts:
-                return None
-            found.append(_Scale(number.value, ir.AffineMap.get(len(result.results), 0, exprs, own.context)))
-    return found
-
-
-@dataclass(frozen=True)
-class _Scale:
-    """A number, or a tensor with its map over the result."""
-
-    value: ir.Value | float
-    map: ir.AffineMap | None = None
+def _follow_sum(factor: Quantised, read: ir.AffineMap, result: ir.AffineMap) -> bool:
+    """Whether the scales of an operand are indexed by elements of the result alone, so that they can follow the sum.
+    Zero points may not depend on windows or reduced loops either."""
+    entries = [read.results[axis] for side in factor.sides for axis in side.axes if axis is not None]
+    return all(isinstance(entry, ir.AffineDimExpr) and entry in list(result.results) for entry in entries) and not any(
+        isinstance(scale, Side) and scale.casts for scale in factor.scales)
 
 
 def _integer_product(
-    operation: ir.Operation, factors: tuple[Dequantised, Dequantised], maps: list[ir.AffineMap],
-    reduced: frozenset[int],
+    operation: ir.Operation, factors: tuple[Quantised, Quantised], maps: list[ir.AffineMap]
 ) -> ir.Value:
     """The sum of the products of both operands minus their zero points, in 32 bits."""
-    context = operation.context
-    inputs, reads = [factor.bytes for factor in factors], maps[:2]
-    places: dict[int, int] = {}
-    for i, factor in enumerate(factors):
-        if isinstance(factor.zero, Side):
-            exprs = [
-                ir.AffineConstantExpr.get(0, context) if axis is None else maps[i].results[axis]
-                for axis in factor.zero.axes
-            ]
-            places[i] = len(inputs)
-            inputs.append(factor.zero.value)
-            reads.append(ir.AffineMap.get(maps[0].n_dims, 0, exprs, context))
+    zeros = [(factor.zero, read) for factor, read in zip(factors, maps, strict=False) if isinstance(factor.zero, Side)]
+    inputs = [*(factor.stored for factor in factors), *(zero.value for zero, _ in zeros)]
+    reads = [*maps[:2], *(zero.map(read) for zero, read in zeros)]
 
     def body(block: ir.Block) -> ir.Value:
-        word = ir.IntegerType.get_signless(32)
-        wide: list[ir.Value] = []
-        for i, factor in enumerate(factors):
-            name = "arith.extui" if factor.unsigned else "arith.extsi"
-            number = ir.Operation.create(name, results=[word], operands=[block.arguments[i]]).result
-            if isinstance(factor.zero, Side):
-                zero = block.arguments[places[i]]
-                if zero.type != word:
-                    zero = ir.Operation.create(factor.zero.casts[0], results=[word], operands=[zero]).result
-                number = _binary("arith.subi", number, zero)
-            elif factor.zero:
-                number = _binary("arith.subi", number, _constant(word, factor.zero))
-            wide.append(number)
-        return _binary("arith.addi", block.arguments[len(inputs)], _binary("arith.muli", *wide))
+        *_, total = block.arguments
+        points = iter(list(block.arguments)[2:])
+        a, b = (
+            factor.write_difference(byte, next(points) if isinstance(factor.zero, Side) else None)
+            for factor, byte in zip(factors, block.arguments, strict=False)
+        )
+        return create("arith.addi", total.type, [total, create("arith.muli", a.type, [a, b])])
 
     with operation.location:
-        word = ir.IntegerType.get_signless(32)
-        sums = _filled(operation, word)
-    return nest(operation, inputs, sums, [*reads, maps[2]], body, reduced)
+        start, kind = operation.operands[2], ir.RankedTensorType(operation.results[0].type)
+        extents = [extent(start, axis, operation) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+        word = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(32))
+        sums = filled(0, word, extents, operation)
+    return nest(operation, inputs, sums, [*reads, maps[2]], body)
 
 
-def _filled(operation: ir.Operation, word: ir.Type) -> ir.Value:
-    """Zeros of the shape of the result of `operation`, whose initial tensor has the extents."""
-    kind = ir.RankedTensorType(operation.results[0].type)
-    unknown = ir.ShapedType.get_dynamic_size()
-    extents: list[ir.Value] = []
-    for axis, extent in enumerate(kind.shape):
-        if extent == unknown:
-            index = create("arith.constant", [ir.IndexType.get()], [], operation, {
-                "value": ir.IntegerAttr.get(ir.IndexType.get(), axis)}).result
-            extents.append(create("tensor.dim", [ir.IndexType.get()], [operation.operands[2], index], operation).result)
-    empty = create("tensor.empty", [ir.RankedTensorType.get(kind.shape, word)], extents, operation).result
-    zero = create("arith.constant", [word], [], operation, {"value": ir.IntegerAttr.get(word, 0)}).result
-    scalar = ir.AffineMap.get(kind.rank, 0, [], operation.context)
-    whole = ir.AffineMap.get_identity(kind.rank, operation.context)
-    return nest(operation, [zero], empty, [scalar, whole], lambda block: block.arguments[0])
-
-
-def _scaled(operation: ir.Operation, sums: ir.Value, scales: list[_Scale]) -> ir.Value:
-    """The sums as floats, times `scales`, plus the product's initial tensor."""
-    kind = ir.RankedTensorType(operation.results[0].type)
-    whole = ir.AffineMap.get_identity(kind.rank, operation.context)
-    inputs, reads = [sums], [whole]
-    for scale in scales:
-        if scale.map is not None:
-            inputs.append(scale.value)  # type: ignore[arg-type]
-            reads.append(scale.map)
-    number = float(np.prod([scale.value for scale in scales if scale.map is None], dtype=np.float64))
+def _scaled(
+    operation: ir.Operation, sums: ir.Value, factors: tuple[Quantised, Quantised], maps: list[ir.AffineMap]
+) -> ir.Value:
+    """The sums as floats, times the scales, plus the product's initial tensor."""
+    real, rank = ir.RankedTensorType(operation.results[0].type).element_type, len(maps[2].results)
+    whole = ir.AffineMap.get_identity(rank, operation.context)
+    inputs, reads, number, over_result = [sums], [whole], 1.0, _over_result(maps[2])
+    for factor, read in zip(factors, maps, strict=False):
+        for scale in factor.scales:
+            if not isinstance(scale, Side):
+                number *= scale
+                continue
+            inputs.append(scale.value)
+            places = [place.compose(over_result) for place in scale.map(read).results]
+            reads.append(ir.AffineMap.get(rank, 0, places, operation.context))
     initial = _initial(operation)
     if initial is not None:
         inputs.append(initial[0])
         reads.append(initial[1])
 
     def body(block: ir.Block) -> ir.Value:
-        value = ir.Operation.create("arith.sitofp", results=[kind.element_type], operands=[block.arguments[0]]).result
-        factor = None if number == 1 and len(inputs) > 1 else _constant(kind.element_type, number)
-        last = len(inputs) - (initial is not None)
-        for argument in list(block.arguments)[1:last]:
-            factor = argument if factor is None else _binary("arith.mulf", factor, argument)
+        summed, *scales, _ = block.arguments
+        added = None if initial is None else scales.pop()
+        value = create("arith.sitofp", real, [summed])
+        factor = None if number == 1 and len(inputs) > 1 else constant(real, number)
+        for scale in scales:
+            factor = scale if factor is None else create("arith.mulf", real, [factor, scale])
         if factor is not None:
-            value = _binary("arith.mulf", value, factor)
-        return value if initial is None else _binary("arith.addf", value, block.arguments[last])
+            value = create("arith.mulf", real, [value, factor])
+        return value if added is None else create("arith.addf", real, [value, added])
 
     return nest(operation, inputs, operation.operands[2], [*reads, whole], body)
+
+
+def _over_result(product: ir.AffineMap) -> ir.AffineMap:
+    """The loops of a product over those of a nest of its results; 0 for loops that are summed over."""
+    context, places = product.context, {ir.AffineDimExpr(entry).position: d for d, entry in enumerate(product.results)}
+    loops = [
+        ir.AffineDimExpr.get(places[loop], context) if loop in places else ir.AffineConstantExpr.get(0, context)
+        for loop in range(product.n_dims)
+    ]
+    return ir.AffineMap.get(len(places), 0, loops, context)
 
 
 def _initial(operation: ir.Operation) -> tuple[ir.Value, ir.AffineMap] | None:
@@ -273,14 +210,11 @@ def _initial(operation: ir.Operation) -> tuple[ir.Value, ir.AffineMap] | None:
     value = operation.operands[2]
     if known_number(value) == 0:
         return None
-    kind = ir.RankedTensorType(value.type)
-    whole = ir.AffineMap.get_identity(kind.rank, operation.context)
     maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    if maker is not None and is_elementwise(maker) and len(maker.operands) == 2:
-        block = maker.regions[0].blocks[0]
-        if len(list(block.operations)) == 1 and block.operations[0].operation.operands[0] == block.arguments[0]:
-            return maker.operands[0], maps_of(maker)[0]
-    return value, whole
+    source = copied(maker)
+    if maker is not None and source is not None and is_elementwise(maker):
+        return source, maps_of(maker)[0]
+    return value, ir.AffineMap.get_identity(ir.RankedTensorType(value.type).rank, operation.context)
 
 
 def _multiply_by_reciprocals(value: ir.Value) -> None:
@@ -325,16 +259,6 @@ def _multiply_instead(division: ir.Operation, reader: ir.Operation) -> None:
     if number is None or not number or not np.isfinite(1 / np.float32(number)):
         return
     with division.location, ir.InsertionPoint(division):
-        factor = _constant(value.type, float(1 / np.float64(number)))
-        division.results[0].replace_all_uses_with(_binary("arith.mulf", value, factor))
+        factor = constant(value.type, float(1 / np.float64(number)))
+        division.results[0].replace_all_uses_with(create("arith.mulf", value.type, [value, factor]))
     division.erase()
-
-
-def _binary(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[left.type], operands=[left, right]).result
-
-
-def _constant(kind: ir.Type, number: float | int) -> ir.Value:
-    floating = isinstance(kind, ir.FloatType)
-    attribute = ir.FloatAttr.get(kind, number) if floating else ir.IntegerAttr.get(kind, int(number))
-    return ir.Operation.create("arith.constant", results=[kind], attributes={"value": attribute}).result

@@ -16,16 +16,17 @@ Source: Dettmers et al., "LLM.int8(): 8-bit Matrix Multiplication for Transforme
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.create import create
-from motet.compiler.ir.program import PARAMETER
-from motet.compiler.ir.sizes import extent_of
+from motet.compiler.ir.current import create
+from motet.compiler.ir.nests import empty_like, is_product, nest
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.kernels.roles import Role, role_of, structure_of
+from motet.compiler.operators.arithmetic import Floats, Real
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.dequantised import nest
-from motet.compiler.passes.fuse.narrow_quantised_products import is_product
+from motet.compiler.passes.fuse.loop_tensors import extent, filled
 
 _SHORTEST = 16  # sums
 _MOST = 127.0
@@ -40,7 +41,7 @@ class QuantiseProducts(FunctionPass):
     name = "quantise-products"
 
     def run_on(self, function: ir.Operation) -> bool:
-        parameters = _parameters(function)
+        parameters = set(parameters_of(function))
         found = False
         for block in function.regions[0].blocks:
             rounded: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
@@ -51,14 +52,6 @@ class QuantiseProducts(FunctionPass):
         return found
 
 
-def _parameters(function: ir.Operation) -> set[ir.Value]:
-    if "arg_attrs" not in function.attributes:
-        return set()
-    attributes = [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes["arg_attrs"])]
-    arguments = function.regions[0].blocks[0].arguments
-    return {argument for argument, own in zip(arguments, attributes, strict=True) if PARAMETER in own}
-
-
 def _is_linear(operation: ir.Operation, parameters: set[ir.Value]) -> bool:
     """Whether a nest is a long sum of products in f32, with one constant operand."""
     if not is_product(operation) or role_of(operation) is not Role.CONTRACTION:
@@ -66,12 +59,7 @@ def _is_linear(operation: ir.Operation, parameters: set[ir.Value]) -> bool:
     structure = structure_of(operation)
     if structure is None:
         return False
-    depth = 1
-    for dim in structure.reduced:
-        size = structure.sizes[dim]
-        if size is None:
-            return False
-        depth *= size
+    depth = math.prod(structure.sizes[dim] or 0 for dim in structure.reduced)
     constant = [_is_constant(operand, parameters, _STEPS) for operand in list(operation.operands)[:2]]
     return depth >= _SHORTEST and constant[0] != constant[1]
 
@@ -102,52 +90,27 @@ def _quantise(product: ir.Operation, rounded: dict[tuple[ir.Value, tuple[int, ..
 
 def _rounded(at: ir.Operation, value: ir.Value, summed: tuple[int, ...]) -> ir.Value:
     """`value` as bytes, dequantised, before `at`; there is one scale for all elements along the axes `summed`."""
-    context, kind = at.context, ir.RankedTensorType(value.type)
-    whole = ir.AffineMap.get_identity(kind.rank, context)
+    kind = ir.RankedTensorType(value.type)
     rows = [axis for axis in range(kind.rank) if axis not in summed]
-    row = ir.AffineMap.get(kind.rank, 0, [ir.AffineDimExpr.get(axis, context) for axis in rows], context)
-    with at.location, ir.InsertionPoint(at):
-        sizes = {axis: extent_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)}
-        real, byte = kind.element_type, ir.IntegerType.get_signless(8)
-        narrow = ir.RankedTensorType.get(kind.shape, byte)
-        scales = ir.RankedTensorType.get([kind.shape[axis] for axis in rows], real)
-    empties = [
-        create("tensor.empty", [one], [sizes[axis] for axis in axes if axis in sizes], at).result
-        for one, axes in ((scales, rows), (narrow, range(kind.rank)), (kind, range(kind.rank)))
-    ]
-    least = create("arith.constant", [real], [], at, {"value": ir.FloatAttr.get(real, _TINY)}).result
-    own = ir.AffineMap.get_identity(len(rows), context)
-    first = nest(at, [least], empties[0], [ir.AffineMap.get(len(rows), 0, [], context), own], lambda b: b.arguments[0])
-    greatest = nest(at, [value], first, [whole, row], _larger, frozenset(summed))
-    made = nest(at, [value, greatest], empties[1], [whole, row, whole], lambda b: _byte(b, byte))
-    return nest(at, [made, greatest], empties[2], [whole, row, whole], lambda b: _real(b, real))
+    with at.location:
+        byte, real = ir.IntegerType.get_signless(8), Floats(kind.element_type)
+        whole = ir.AffineMap.get_identity(kind.rank)
+        row = ir.AffineMap.get(kind.rank, 0, [ir.AffineDimExpr.get(axis) for axis in rows])
+        sizes = [extent(value, axis, at) for axis in rows if kind.is_dynamic_dim(axis)]
+        least = filled(_TINY, ir.RankedTensorType.get([kind.shape[a] for a in rows], kind.element_type), sizes, at)
 
+    def larger(block: ir.Block) -> ir.Value:
+        return real.maximum(block.arguments[1], abs(Real(block.arguments[0])))
 
-def _larger(block: ir.Block) -> ir.Value:
-    element, accumulator = block.arguments
-    magnitude = _made("math.absf", element.type, element)
-    return _made("arith.maximumf", element.type, accumulator, magnitude)
+    def rounded(block: ir.Block) -> ir.Value:
+        scaled = Real(block.arguments[0]) * (_MOST / Real(block.arguments[1]))
+        limited = real.minimum(real.maximum(real.round(scaled), -_MOST), _MOST)
+        return create("arith.fptosi", byte, [limited])
 
+    def restored(block: ir.Block) -> ir.Value:
+        return real.of_integer(block.arguments[0]) * Real(block.arguments[1]) * (1 / _MOST)
 
-def _byte(block: ir.Block, byte: ir.Type) -> ir.Value:
-    element, greatest = list(block.arguments)[:2]
-    kind = element.type
-    scaled = _made("arith.mulf", kind, element, _made("arith.divf", kind, _number(kind, _MOST), greatest))
-    value = _made("math.roundeven", kind, scaled)
-    value = _made("arith.maximumf", kind, value, _number(kind, -_MOST))
-    return _made("arith.fptosi", byte, _made("arith.minimumf", kind, value, _number(kind, _MOST)))
-
-
-def _real(block: ir.Block, real: ir.Type) -> ir.Value:
-    byte, greatest = list(block.arguments)[:2]
-    value = _made("arith.mulf", real, _made("arith.sitofp", real, byte), greatest)
-    return _made("arith.mulf", real, value, _number(real, 1 / _MOST))
-
-
-def _made(name: str, kind: ir.Type, *operands: ir.Value) -> ir.Value:
-    return ir.Operation.create(name, results=[kind], operands=list(operands)).result
-
-
-def _number(kind: ir.Type, value: float) -> ir.Value:
-    attributes = {"value": ir.FloatAttr.get(kind, value)}
-    return ir.Operation.create("arith.constant", results=[kind], attributes=attributes).result
+    greatest = nest(at, [value], least, [whole, row], larger)
+    stored = nest(at, [value, greatest], empty_like(at, value, byte), [whole, row, whole], rounded)
+    output = empty_like(at, value, kind.element_type)
+    return nest(at, [stored, greatest], output, [whole, row, whole], restored)

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from itertools import product
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import maps_of, reassociation_attribute, zero_attribute
+from motet.compiler.ir.attributes import maps_of, reassociation_attribute
 from motet.compiler.ir.create import create
 from motet.compiler.ir.erase import erase_unused
+from motet.compiler.ir.nests import nest, pad_with_zeros
 from motet.compiler.ir.program import parameters_of
 from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.dequantised import nest
 from motet.compiler.passes.normalise.lower_transposed_conv import is_zero, shape_of
 from motet.compiler.passes.normalise.repeating import IndexBody, gathered, is_initial, repeated
 from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
@@ -302,14 +302,8 @@ class _DynamicWriter:
             low[axis.image], high[axis.image], shape[axis.image] = axis.before, self.unknown, self.unknown
             read = _plus(points[axis.result], axis.taps - 1 - axis.before)
             missing.append(on_indices("arith.subi", read, extent_of(source, axis.image)))
-        zero = create("arith.constant", [self.element], [], at, {"value": zero_attribute(self.element)}).result
-        pad = create(
-            "tensor.pad", [ir.RankedTensorType.get(shape, kind.element_type)], [source, *missing], at,
-            {"static_low": ir.DenseI64ArrayAttr.get(low), "static_high": ir.DenseI64ArrayAttr.get(high),
-             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, len(missing)])}, 1)
-        body = ir.Block.create_at_start(pad.regions[0], [ir.IndexType.get()] * kind.rank, [at.location] * kind.rank)
-        ir.Operation.create("tensor.yield", operands=[zero], ip=ir.InsertionPoint(body))
-        return pad.result
+        with at.location, ir.InsertionPoint(at):
+            return pad_with_zeros(ir.RankedTensorType.get(shape, self.element), [source, *missing], low, high)
 
     def _filters(self, piece: Sequence[_EqualPhases]) -> ir.Value:
         """The filters of a piece, one phase after the other."""

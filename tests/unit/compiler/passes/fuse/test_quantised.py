@@ -6,7 +6,7 @@ import pytest
 
 from motet.compiler.frontends import mlir
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.fuse import dequantised
+from motet.compiler.passes.fuse import quantised
 from motet.compiler.passes.fuse.sink_dequantisations import SinkDequantisations
 
 MULTIPLIED = """  %{0} = linalg.generic {{indexing_maps = [#same, #same, #same], iterator_types = ["parallel"]}}
@@ -32,14 +32,14 @@ def test_each_operation_of_a_long_chain_is_read_once_if_there_are_bytes(
     other: str, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count, read = 1000, 0
-    inner = dequantised._read
+    inner = quantised._read
 
-    def counted(value: ir.Value, known: dequantised.Known) -> dequantised.Dequantised | None:
+    def counted(value: ir.Value, known: quantised.Known) -> quantised.Quantised | None:
         nonlocal read
         read += 1
         return inner(value, known)
 
-    monkeypatch.setattr(dequantised, "_read", counted)
+    monkeypatch.setattr(quantised, "_read", counted)
     program = mlir.load_mlir(chain(count, other), "chain.mlir")
     with program.module.context:
         assert not SinkDequantisations().run(program)
