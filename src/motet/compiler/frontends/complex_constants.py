@@ -11,7 +11,9 @@ import numpy as np
 
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.nests import loops
 from motet.compiler.passes.normalise.hoist_constants import printed_elements
 
 
@@ -42,21 +44,8 @@ def constant_parts(op: ir.Operation) -> list[ir.Value]:
 
 
 def _joined(op: ir.Operation, kind: ir.RankedTensorType) -> ir.Value:
-    element = ir.ComplexType(kind.element_type).element_type
     parts = constant_parts(op)
     room = ir.Operation.create("tensor.empty", results=[kind]).result
-    each = ir.AffineMapAttr.get(ir.AffineMap.get_identity(kind.rank))
-    made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[*parts, room], regions=1, attributes={
-            "indexing_maps": ir.ArrayAttr.get([each] * 3),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-        },
-    )  # fmt: skip
-    block = made.regions[0].blocks.append(element, element, kind.element_type, arg_locs=[made.location] * 3)
-    with ir.InsertionPoint(block):
-        number = ir.Operation.create(
-            "complex.create", results=[kind.element_type], operands=list(block.arguments)[:2]
-        ).result
-        ir.Operation.create("linalg.yield", operands=[number])
-    return made.result
+    whole = ir.AffineMap.get_identity(kind.rank)
+    return loops(parts, room, [whole] * 3, lambda block: create(
+        "complex.create", kind.element_type, list(block.arguments)[:2]))

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import reassociation_attribute
 from motet.compiler.ir.current import DYNAMIC, create
+from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index, extent_of
 
 
@@ -84,22 +86,12 @@ def pointwise(
     rank = result.rank
     maps = [ir.AffineMap.get(rank, 0, read.places()) for read in reads]
     maps.append(ir.AffineMap.get_identity(rank))
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    made = ir.Operation.create(
-        "linalg.generic", results=[result], regions=1,
-        operands=[*(read.tensor for read in reads), create("tensor.empty", result, sizes)],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]),
-            "iterator_types": ir.ArrayAttr.get([parallel] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(reads), 1]),
-        },
-    )
-    kinds = [*(ir.RankedTensorType(read.tensor.type).element_type for read in reads), result.element_type]
-    block = made.regions[0].blocks.append(*kinds, arg_locs=[made.location] * len(kinds))
-    with ir.InsertionPoint(block):
-        loops = [create("linalg.index", ir.IndexType.get(), [], {"dim": _i64(loop)}) for loop in range(rank)]
-        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments)[:-1], loops)])
-    return made.results[0]
+
+    def point(block: ir.Block) -> ir.Value:
+        indices = [create("linalg.index", ir.IndexType.get(), [], {"dim": _i64(loop)}) for loop in range(rank)]
+        return body(list(block.arguments)[:-1], indices)
+
+    return loops([read.tensor for read in reads], create("tensor.empty", result, sizes), maps, point)
 
 
 def merged_type(kind: ir.RankedTensorType, first: int, count: int) -> ir.RankedTensorType:
@@ -133,7 +125,7 @@ def _groups(rank: int, first: int, count: int) -> ir.Attribute:
     """The axes that each axis of the merged tensor has."""
     groups = [[axis] for axis in range(first)] + [list(range(first, first + count))]
     groups += [[axis] for axis in range(first + count, rank)]
-    return ir.ArrayAttr.get([ir.ArrayAttr.get([_i64(axis) for axis in group]) for group in groups])
+    return reassociation_attribute(groups)
 
 
 def _i64(value: int) -> ir.Attribute:

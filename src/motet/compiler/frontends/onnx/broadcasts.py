@@ -29,6 +29,7 @@ from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.frontends.onnx.writing import REQUIRE
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
+from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 
@@ -191,21 +192,14 @@ def _read_stretched(operand: ExtentOperand, sizes: Sequence[ir.Value], axes: Ite
     rank, shift = len(sizes), len(sizes) - operand.rank
     moves = {axis: _moves(OperandAxis(operand, axis).size) for axis in axes}
     kind = ir.RankedTensorType.get([DYNAMIC] * rank, operand.kind.scalar)
-    made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, sizes)], regions=1, attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
-        },
-    )  # fmt: skip
-    block = made.regions[0].blocks.append(operand.kind.scalar, arg_locs=[made.location])
-    with ir.InsertionPoint(block):
+
+    def element(block: ir.Block) -> ir.Value:
         index = ir.IndexType.get()
         places = [create("linalg.index", index, [], {"dim": i64(axis + shift)}) for axis in range(operand.rank)]
         places = [on_indices("arith.muli", p, moves[axis]) if axis in moves else p for axis, p in enumerate(places)]
-        element = create("tensor.extract", operand.kind.scalar, [source, *places])
-        ir.Operation.create("linalg.yield", operands=[element])
-    return made.results[0]
+        return create("tensor.extract", operand.kind.scalar, [source, *places])
+
+    return loops([], create("tensor.empty", kind, sizes), [ir.AffineMap.get_identity(rank)], element)
 
 
 def _moves(size: ir.Value) -> ir.Value:

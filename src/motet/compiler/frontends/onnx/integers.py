@@ -25,6 +25,7 @@ from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_opera
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.nests import loops
 
 _DEFERRED = "motet."  # before the name of an operator
 _CONVERTED = frozenset({"si16", "ui8", "ui16", "ui32", "ui64"})
@@ -153,18 +154,12 @@ def _generic(op: ir.Operation, body: _Body) -> ir.Value:
             dynamic.append(_extent(inputs, [kind for _, kind in operands], axis - rank, at))
     empty = create("tensor.empty", result.builtin, dynamic, at=at)
     maps = [_map(kind, rank) for _, kind in operands] + [ir.AffineMap.get_identity(rank)]
-    made = ir.Operation.create(
-        "linalg.generic", results=[result.builtin], operands=[*inputs, empty], regions=1, ip=at, attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-        },
-    )  # fmt: skip
-    scalars = [*(kind.scalar for _, kind in operands), result.scalar]
-    block = made.regions[0].blocks.append(*scalars, arg_locs=[op.location] * len(scalars))
-    inside = _ScalarOperations(ir.InsertionPoint(block))
-    inside.yield_(body(inside, list(block.arguments)[:-1]))
-    return create("torch_c.from_builtin_tensor", op.results[0].type, [made.results[0]], at=at)
+
+    def element(block: ir.Block) -> ir.Value:
+        return body(_ScalarOperations(ir.InsertionPoint.current), list(block.arguments)[:-1])
+
+    with at:
+        return create("torch_c.from_builtin_tensor", op.results[0].type, [loops(inputs, empty, maps, element)])
 
 
 def _extent(inputs: Sequence[ir.Value], kinds: Sequence[TorchKind], axis: int, at: ir.InsertionPoint) -> ir.Value:
@@ -203,9 +198,6 @@ class _ScalarOperations:
     def compare(self, name: str, predicate: int, values: Sequence[ir.Value]) -> ir.Value:
         said = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
         return create(name, ir.IntegerType.get_signless(1), values, said, self.at)
-
-    def yield_(self, value: ir.Value) -> None:
-        ir.Operation.create("linalg.yield", operands=[value], ip=self.at)
 
     def remainder(self, values: Sequence[ir.Value], of_divisor: bool) -> ir.Value:
         """The remainder of signed numbers, with the sign of the dividend, or of the divisor if `of_divisor`."""

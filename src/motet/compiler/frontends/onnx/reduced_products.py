@@ -21,6 +21,7 @@ from motet.compiler.frontends.onnx.tensors import kind_of, replace
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
+from motet.compiler.ir.nests import loops
 
 if TYPE_CHECKING:
     import onnx
@@ -120,19 +121,8 @@ def _multiplied(source: ir.Value, ones: ir.Value, kept: Sequence[int]) -> ir.Val
     scalar, rank = ir.RankedTensorType(ones.type).element_type, ir.RankedTensorType(source.type).rank
     every = ir.AffineMap.get_identity(rank)
     part = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(axis) for axis in kept])
-    loops = [f"#linalg.iterator_type<{'parallel' if axis in kept else 'reduction'}>" for axis in range(rank)]
-    made = ir.Operation.create(
-        "linalg.generic", results=[ones.type], operands=[source, ones], regions=1, attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(every), ir.AffineMapAttr.get(part)]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(loop) for loop in loops]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-        },
-    )  # fmt: skip
-    block = made.regions[0].blocks.append(scalar, scalar, arg_locs=[made.location] * 2)
-    with ir.InsertionPoint(block):
-        product = create("arith.mulf" if isinstance(scalar, ir.FloatType) else "arith.muli", scalar, [*block.arguments])
-        ir.Operation.create("linalg.yield", operands=[product])
-    return made.results[0]
+    name = "arith.mulf" if isinstance(scalar, ir.FloatType) else "arith.muli"
+    return loops([source], ones, [every, part], lambda block: create(name, scalar, [*block.arguments]))
 
 
 RULES: dict[str, Rule] = {"ReduceProd": _reduce_prod}

@@ -25,6 +25,7 @@ from motet.compiler.frontends.onnx.places import (
 from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
+from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index
 
 _LESS = 2  # a predicate of arith.cmpi
@@ -60,23 +61,15 @@ def _read(data: ExtentOperand, indices: ExtentOperand, axis: int, result: TorchK
     dynamic = [source.size for source, extent in zip(sources, result.builtin.shape, strict=True)
                if ir.ShapedType.is_dynamic_size(extent)]
     rank, source = len(sources), builtin(data)
-    loops = [ir.AffineDimExpr.get(axis + k) for k in range(indices.rank)]
-    maps = [ir.AffineMap.get(rank, 0, loops), ir.AffineMap.get_identity(rank)]
-    made = ir.Operation.create(
-        "linalg.generic", results=[result.builtin],
-        operands=[builtin(indices), create("tensor.empty", result.builtin, dynamic)], regions=1, attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(one) for one in maps]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-        },
-    )  # fmt: skip
-    block = made.regions[0].blocks.append(indices.kind.scalar, result.scalar, arg_locs=[made.location] * 2)
-    with ir.InsertionPoint(block):
+    own = [*before, *(k + indices.rank - 1 for k in behind)]
+    read = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(axis + k) for k in range(indices.rank)])
+
+    def element(block: ir.Block) -> ir.Value:
         place = _from_the_end(block.arguments[0])
-        own = [*before, *(k + indices.rank - 1 for k in behind)]
-        element = create("tensor.extract", result.scalar, [source, *_inserted([_loop(k) for k in own], axis, place)])
-        ir.Operation.create("linalg.yield", operands=[element])
-    return made.results[0]
+        return create("tensor.extract", result.scalar, [source, *_inserted([_loop(k) for k in own], axis, place)])
+
+    output = create("tensor.empty", result.builtin, dynamic)
+    return loops([builtin(indices)], output, [read, ir.AffineMap.get_identity(rank)], element)
 
 
 def _from_the_end(given: ir.Value) -> ir.Value:

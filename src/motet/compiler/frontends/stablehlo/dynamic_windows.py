@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from motet.compiler.frontends.locations import locate
 from motet.compiler.frontends.stablehlo.dynamic import Extent, numbers_of
 from motet.compiler.frontends.stablehlo.writing import is_static
+from motet.compiler.ir import nests
 from motet.compiler.ir._mlir import func, ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
@@ -296,24 +297,15 @@ def _products(
         WindowRead(operands[0], [places[name] for name in lhs]), WindowRead(operands[1], [inner[name] for name in rhs]),
         Read(begun, range(len(out))),
     ]  # fmt: skip
-    maps = [ir.AffineMapAttr.get(ir.AffineMap.get(len(loops), 0, read.places())) for read in reads]
-    kinds = ["parallel"] * len(out) + ["reduction"] * (len(loops) - len(out))
-    made = ir.Operation.create(
-        "linalg.generic", results=[result], operands=[read.tensor for read in reads], regions=1,
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get(maps),
-            "iterator_types": ir.Attribute.parse(f"[{', '.join(f'#linalg.iterator_type<{kind}>' for kind in kinds)}]"),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-        },
-    )  # fmt: skip
+    maps = [ir.AffineMap.get(len(loops), 0, read.places()) for read in reads]
     element = result.element_type
-    block = made.regions[0].blocks.append(*[element] * 3, arg_locs=[made.location] * 3)
     family = _FAMILIES.get(type(element), "arith.{}f")
-    with ir.InsertionPoint(block):
+
+    def body(block: ir.Block) -> ir.Value:
         a, b, total = block.arguments
-        term = create(family.format("mul"), element, [a, b])
-        ir.Operation.create("linalg.yield", operands=[create(family.format("add"), element, [total, term])])
-    return made.results[0]
+        return create(family.format("add"), element, [total, create(family.format("mul"), element, [a, b])])
+
+    return nests.loops([read.tensor for read in reads[:2]], begun, maps, body)
 
 
 _FAMILIES = {ir.IntegerType: "arith.{}i", ir.ComplexType: "complex.{}"}

@@ -12,7 +12,7 @@ Products of 16-bit numbers are summed in f32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
@@ -21,11 +21,12 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.nests import converted, loops, pad_with_zeros, widened
 from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.compiler.operators.pointwise import merged, split
 
 _AXES = 3
 _FLOATS = ("bf16", "f16", "f32", "f64")
-_PARALLEL, _REDUCTION = (f"#linalg.iterator_type<{kind}>" for kind in ("parallel", "reduction"))
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,9 @@ def _lowered(c: _Grouped) -> ir.Value:
     )
     initial = _initial(c, image)
     sums = _convolved(c, _expanded(_padded(c, image), 1, c.groups), _expanded(filters, 0, c.groups), initial)
-    kind = ir.RankedTensorType(sums.type)
-    flat = ir.RankedTensorType.get([kind.shape[0], c.filters.extents[0], *kind.shape[3:]], kind.element_type)
-    made = create("tensor.collapse_shape", flat, [sums], {"reassociation": _reassociation(6, 1)})
+    made = merged(sums, 1, 2)
     if c.sum != c.image.scalar:
-        made = _narrowed(c, made)
+        made = converted(c.op, made, c.image.scalar, lambda total: create("arith.truncf", c.image.scalar, [total]))
     return create("tensor.cast", c.result.builtin, [made]) if made.type != c.result.builtin else made
 
 
@@ -116,17 +115,10 @@ def _size(c: _Grouped, image: ir.Value, axis: int) -> ir.Value:
 def _padded(c: _Grouped, image: ir.Value) -> ir.Value:
     if not any(c.pads):
         return image
-    amounts = ir.DenseI64ArrayAttr.get([0, 0, *c.pads])
     grown = [0, 0, *(2 * pad for pad in c.pads)]
     extents = [size if size == DYNAMIC else size + by for size, by in zip(c.image.extents, grown, strict=True)]
-    made = ir.Operation.create(
-        "tensor.pad", results=[ir.RankedTensorType.get(extents, c.image.scalar)], operands=[image], regions=1,
-        attributes={"static_low": amounts, "static_high": amounts,
-                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])})  # fmt: skip
-    block = made.regions[0].blocks.append(*[ir.IndexType.get()] * len(extents), arg_locs=[made.location] * len(extents))
-    with ir.InsertionPoint(block):
-        ir.Operation.create("tensor.yield", operands=[_zero(c.image.scalar)])
-    return made.results[0]
+    border = [0, 0, *c.pads]
+    return pad_with_zeros(ir.RankedTensorType.get(extents, c.image.scalar), [image], border, border)
 
 
 def _zero(kind: ir.Type) -> ir.Value:
@@ -137,20 +129,8 @@ def _expanded(value: ir.Value, axis: int, groups: int) -> ir.Value:
     """`value` with `axis` split into groups and what is in each."""
     kind = ir.RankedTensorType(value.type)
     shape = [*kind.shape[:axis], groups, kind.shape[axis] // groups, *kind.shape[axis + 1 :]]
-    where = [*range(axis), -1, -1, *range(axis + 1, kind.rank)]
-    dynamic = [extent_of(value, old) for size, old in zip(shape, where, strict=True) if size == DYNAMIC]
-    return create(
-        "tensor.expand_shape", ir.RankedTensorType.get(shape, kind.element_type), [value, *dynamic],
-        {"reassociation": _reassociation(len(shape), axis), "static_output_shape": ir.DenseI64ArrayAttr.get(shape)})
-
-
-def _reassociation(rank: int, split: int) -> ir.Attribute:
-    """The groups of `rank` axes of which `split` and the next one are together."""
-    groups = [[axis] for axis in range(rank) if axis not in (split, split + 1)]
-    groups.insert(split, [split, split + 1])
-    number = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.ArrayAttr.get([ir.IntegerAttr.get(number, axis) for axis in group])
-                             for group in groups])
+    dynamic = [extent_of(value, old) for old in range(kind.rank) if kind.is_dynamic_dim(old)]
+    return split(value, ir.RankedTensorType.get(shape, kind.element_type), axis, 2, dynamic)
 
 
 def _initial(c: _Grouped, image: ir.Value) -> ir.Value:
@@ -161,10 +141,10 @@ def _initial(c: _Grouped, image: ir.Value) -> ir.Value:
     empty = create("tensor.empty", ir.RankedTensorType.get(extents, c.sum), [*batch, *sizes])
     given = kind_of(c.op.operands[2])
     if given is None:
-        return _nest([], empty, [_every(6)], lambda values: _zero(c.sum))
+        return loops([], empty, [ir.AffineMap.get_identity(6)], lambda block: _zero(c.sum))
     bias = create("torch_c.to_builtin_tensor", given.builtin, [c.op.operands[2]])
-    maps = [ir.AffineMap.get(6, 0, [ir.AffineExpr.get_dim(1), ir.AffineExpr.get_dim(2)]), _every(6)]
-    return _nest([_expanded(bias, 0, c.groups)], empty, maps, lambda values: _widened(c, values[0]))
+    maps = [ir.AffineMap.get(6, 0, [ir.AffineExpr.get_dim(1), ir.AffineExpr.get_dim(2)]), ir.AffineMap.get_identity(6)]
+    return loops([_expanded(bias, 0, c.groups)], empty, maps, lambda block: widened(block.arguments[0], c.sum))
 
 
 def _convolved(c: _Grouped, image: ir.Value, filters: ir.Value, initial: ir.Value) -> ir.Value:
@@ -174,49 +154,12 @@ def _convolved(c: _Grouped, image: ir.Value, filters: ir.Value, initial: ir.Valu
             for out, tap, stride, dilation in zip(outs, taps, c.strides, c.dilations, strict=True)]
     accesses = [[n, g, channel, *read], [g, f, channel, *taps], [n, g, f, *outs]]
 
-    def body(values: Sequence[ir.Value]) -> ir.Value:
-        product = create("arith.mulf", c.sum, [_widened(c, value) for value in values[:2]])
-        return create("arith.addf", c.sum, [values[2], product])
+    def body(block: ir.Block) -> ir.Value:
+        *factors, total = block.arguments
+        product = create("arith.mulf", c.sum, [widened(factor, c.sum) for factor in factors])
+        return create("arith.addf", c.sum, [total, product])
 
-    return _nest([image, filters], initial, [ir.AffineMap.get(10, 0, entries) for entries in accesses], body)
-
-
-def _narrowed(c: _Grouped, sums: ir.Value) -> ir.Value:
-    kind = ir.RankedTensorType(sums.type)
-    dynamic = [extent_of(sums, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
-    empty = create("tensor.empty", ir.RankedTensorType.get(kind.shape, c.image.scalar), dynamic)
-    every = _every(kind.rank)
-    return _nest([sums], empty, [every, every], lambda values: create("arith.truncf", c.image.scalar, values[:1]))
-
-
-def _widened(c: _Grouped, value: ir.Value) -> ir.Value:
-    return value if value.type == c.sum else create("arith.extf", c.sum, [value])
-
-
-def _every(rank: int) -> ir.AffineMap:
-    return ir.AffineMap.get_identity(rank)
-
-
-def _nest(
-    inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[ir.AffineMap],
-    body: Callable[[Sequence[ir.Value]], ir.Value],
-) -> ir.Value:
-    """A nest over `inputs` and `output` by `maps`; the dimensions that the output does not have are reduced."""
-    last = maps[-1]
-    kept = {ir.AffineDimExpr(entry).position for entry in last.results}
-    kinds = [_PARALLEL if dim in kept else _REDUCTION for dim in range(last.n_dims)]
-    made = ir.Operation.create(
-        "linalg.generic", results=[output.type], operands=[*inputs, output], regions=1, attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse(kind) for kind in kinds]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-        },
-    )  # fmt: skip
-    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, output)]
-    block = made.regions[0].blocks.append(*elements, arg_locs=[made.location] * len(elements))
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
-    return made.results[0]
+    return loops([image, filters], initial, [ir.AffineMap.get(10, 0, entries) for entries in accesses], body)
 
 
 def _is_each_channel_transposed(op: ir.Operation) -> bool:

@@ -18,6 +18,7 @@ from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.attributes import integer_constant, maps_of, reassociation, reassociation_attribute
 from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.nests import nest
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import Pass
@@ -183,17 +184,8 @@ class _Hoisting:
         sizes = [extent(source, a, self.loop) for a in order if kind.is_dynamic_dim(a)]
         empty = create("tensor.empty", [made], sizes, self.loop).result
         read = ir.AffineMap.get(kind.rank, 0, [ir.AffineDimExpr.get(order.index(a)) for a in range(kind.rank)])
-        operation = create("linalg.generic", [made], [source, empty], self.loop, {
-            "indexing_maps": ir.ArrayAttr.get(
-                [ir.AffineMapAttr.get(each) for each in (read, ir.AffineMap.get_identity(kind.rank))]
-            ),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-        }, regions=1)  # fmt: skip
-        block = ir.Block.create_at_start(operation.regions[0], [kind.element_type] * 2)
-        with ir.InsertionPoint(block), self.loop.location:
-            ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-        return operation.result
+        whole = ir.AffineMap.get_identity(kind.rank)
+        return nest(self.loop, [source], empty, [read, whole], lambda block: block.arguments[0])
 
     def _expanded(self, source: ir.Value, shape: list[int], groups: list[list[int]]) -> ir.Value:
         kind = ir.RankedTensorType(source.type)

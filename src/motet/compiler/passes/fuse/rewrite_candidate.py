@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import extent_of
 from motet.compiler.kernels.roles import known_number, structure_of
 from motet.compiler.passes.fuse.candidates import Candidate, Triangle
@@ -217,10 +218,7 @@ class CandidateBuilder:
         identity = ir.AffineMap.get_identity(len(shape))
         maps = [ir.AffineMap.get(len(shape), 0, []), identity]
 
-        def body(block: ir.Block) -> ir.Value:
-            return block.arguments[0]
-
-        return _loops([_scalar(element, number)], empty, maps, body)
+        return loops([_scalar(element, number)], empty, maps, lambda block: block.arguments[0])
 
     def _triangle(self, tensor: ReshapedTensor, triangle: Triangle, mark: int) -> ir.Value:
         """The mask as a comparison of positions."""
@@ -251,7 +249,7 @@ class CandidateBuilder:
             values = [_scalar(element, value) for value in (triangle.first, triangle.second)]
             return ir.Operation.create("arith.select", results=[element], operands=[seen, *values]).results[0]
 
-        made = _loops([], empty, [ir.AffineMap.get_identity(2)], body)
+        made = loops([], empty, [ir.AffineMap.get_identity(2)], body)
         return _marked(made, mark)
 
 
@@ -269,27 +267,6 @@ def _scalar(kind: ir.Type, number: float | int) -> ir.Value:
     floating = isinstance(element, ir.FloatType)
     value = ir.FloatAttr.get(element, float(number)) if floating else ir.IntegerAttr.get(element, int(number))
     return ir.Operation.create("arith.constant", results=[element], attributes={"value": value}).results[0]
-
-
-def _loops(
-    inputs: list[ir.Value], output: ir.Value, maps: list[ir.AffineMap], body: Callable[[ir.Block], ir.Value]
-) -> ir.Value:
-    """A parallel nest over `output` with the body that `body` builds."""
-    kind = ir.RankedTensorType(output.type)
-    created = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[*inputs, output],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * kind.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-        },
-        regions=1,
-    )
-    types = [*(value.type for value in inputs), kind.element_type]
-    block = ir.Block.create_at_start(created.regions[0], types, [created.location] * len(types))
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[body(block)])
-    return created.results[0]
 
 
 def _own_captures(operation: ir.Operation, loops: Sequence[Sequence[int]]) -> None:

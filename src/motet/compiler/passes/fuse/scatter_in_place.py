@@ -13,15 +13,16 @@ window.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import arith, ir
-from motet.compiler.ir.attributes import reassociation_attribute
+from motet.compiler.ir.attributes import maps_of, reassociation_attribute
 from motet.compiler.ir.create import create, index_constant
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions
+from motet.compiler.ir.nests import copied, is_elementwise, nest
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
 
@@ -79,18 +80,13 @@ def _rewrite(scatter: ir.Operation) -> bool:
 
 def _transposition(owner: ir.Operation | ir.Block) -> list[int] | None:
     """The dimension of the result that each dimension of the operand becomes, if `owner` only transposes."""
-    if isinstance(owner, ir.Block) or owner.name != "linalg.generic" or len(owner.operands) != 2:
+    if isinstance(owner, ir.Block) or copied(owner.operation) is None or not is_elementwise(owner.operation):
         return None
-    read, written = (ir.AffineMapAttr(map_).value for map_ in ir.ArrayAttr(owner.attributes["indexing_maps"]))
-    block = owner.regions[0].blocks[0]
-    last = block.operations[0].operation
-    if written != ir.AffineMap.get_identity(written.n_dims) or last.name != "linalg.yield":
-        return None
-    plain = all(isinstance(entry, ir.AffineDimExpr) for entry in read.results)
-    if not plain or last.operands[0] != block.arguments[0]:
+    read = maps_of(owner.operation)[0]
+    if not all(isinstance(entry, ir.AffineDimExpr) for entry in read.results):
         return None
     order = [ir.AffineDimExpr(entry).position for entry in read.results]
-    return order if sorted(order) == list(range(written.n_dims)) else None
+    return order if sorted(order) == list(range(read.n_dims)) else None
 
 
 def _transposed(value: ir.Value, order: Sequence[int], at: ir.Operation) -> ir.Value:
@@ -98,10 +94,7 @@ def _transposed(value: ir.Value, order: Sequence[int], at: ir.Operation) -> ir.V
     kind = ir.RankedTensorType(value.type)
     result = ir.RankedTensorType.get([kind.shape[d] for d in order], kind.element_type)
     reading = ir.AffineMap.get(kind.rank, 0, [ir.AffineExpr.get_dim(list(order).index(d)) for d in range(kind.rank)])
-    generic, block = _generic(result, [value], [reading], at)
-    with ir.InsertionPoint(block), at.location:
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return generic.result
+    return _written(result, value, reading, at, lambda block: block.arguments[0])
 
 
 def _places(indices: ir.Value, extents: Sequence[int], at: ir.Operation) -> ir.Value:
@@ -111,16 +104,17 @@ def _places(indices: ir.Value, extents: Sequence[int], at: ir.Operation) -> ir.V
     result = ir.RankedTensorType.get([*extents, rank], word)
     reading = ir.AffineMap.get(rank + 1, 0, [ir.AffineExpr.get_dim(rank - 1), ir.AffineExpr.get_constant(0)])
     numbers = [index_constant(d, at) for d in range(rank - 1)]
-    generic, block = _generic(result, [indices], [reading], at)
-    with ir.InsertionPoint(block), at.location:
+
+    def body(block: ir.Block) -> ir.Value:
         column = _index(rank)
         found: ir.Value = block.arguments[0]
         for d, number in enumerate(numbers):
             here = arith.CmpIOp(arith.CmpIPredicate.eq, column, number).result
             own = ir.Operation.create("arith.index_cast", results=[word], operands=[_index(d)]).result
             found = arith.SelectOp(here, own, found).result
-        ir.Operation.create("linalg.yield", operands=[found])
-    return generic.result
+        return found
+
+    return _written(result, indices, reading, at, body)
 
 
 def _index(d: int) -> ir.Value:
@@ -128,23 +122,13 @@ def _index(d: int) -> ir.Value:
     return ir.Operation.create("linalg.index", results=[ir.IndexType.get()], attributes=attributes).result
 
 
-def _generic(
-    kind: ir.RankedTensorType, inputs: Sequence[ir.Value], maps: Sequence[ir.AffineMap], at: ir.Operation
-) -> tuple[ir.Operation, ir.Block]:
-    """A parallel `linalg.generic` over the elements of its result, and its empty body."""
+def _written(
+    kind: ir.RankedTensorType, value: ir.Value, read: ir.AffineMap, at: ir.Operation,
+    body: Callable[[ir.Block], ir.Value],
+) -> ir.Value:
+    """A tensor of what `body` makes of the elements of `value` that are read by `read`."""
     empty = create("tensor.empty", [kind], [], at).result
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    every = [*maps, ir.AffineMap.get_identity(kind.rank)]
-    made = create(
-        "linalg.generic", [kind], [*inputs, empty], at,
-        {
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in every]),
-            "iterator_types": ir.ArrayAttr.get([parallel] * kind.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-        }, 1,
-    )
-    elements = [ir.RankedTensorType(value.type).element_type for value in (*inputs, empty)]
-    return made, made.regions[0].blocks.append(*elements, arg_locs=[at.location] * len(elements))
+    return nest(at, [value], empty, [read, ir.AffineMap.get_identity(kind.rank)], body)
 
 
 def _collapsed(

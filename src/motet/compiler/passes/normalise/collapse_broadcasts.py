@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.nests import nest
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.passes.base import FunctionPass
 
@@ -106,31 +107,13 @@ def _rewrite(
     with ir.InsertionPoint(reshape), reshape.location:
         sizes = [_extent(output, group) for group, extent in zip(groups, result.shape, strict=True) if extent < 0]
         empty = ir.Operation.create("tensor.empty", results=[result], operands=sizes).result
-        made = ir.Operation.create(
-            "linalg.generic", results=[result], operands=[*inputs, empty], regions=1,
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in (*maps, identity)]),
-                "iterator_types": ir.ArrayAttr.get(
-                    list(ir.ArrayAttr(broadcast.attributes["iterator_types"]))[:1] * len(groups)
-                ),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-            },
-        )  # fmt: skip
-        block = made.regions[0].blocks.append(
-            *[argument.type for argument in broadcast.regions[0].blocks[0].arguments],
-            arg_locs=[broadcast.location] * (len(inputs) + 1),
-        )
-        _copy_yield(broadcast.regions[0].blocks[0], block)
-    reshape.results[0].replace_all_uses_with(made.result)
+    body = broadcast.regions[0].blocks[0]
+    yielded, arguments = body.operations[0].operation.operands[0], list(body.arguments)
+    number = arguments.index(yielded) if yielded in arguments else None
+    made = nest(reshape, inputs, empty, [*maps, identity], lambda block: (
+        yielded if number is None else block.arguments[number]))
+    reshape.results[0].replace_all_uses_with(made)
     reshape.erase()
-
-
-def _copy_yield(source: ir.Block, target: ir.Block) -> None:
-    (yielded,) = next(iter(source.operations)).operands
-    number = list(source.arguments).index(yielded) if yielded in list(source.arguments) else None
-    value = yielded if number is None else target.arguments[number]
-    with ir.InsertionPoint(target):
-        ir.Operation.create("linalg.yield", operands=[value])
 
 
 def _extent(tensor: ir.Value, group: Sequence[int]) -> ir.Value:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine
-from motet.compiler.ir.attributes import zero_attribute
+from motet.compiler.ir.nests import pad_with_zeros
 from motet.compiler.kernels.roles import is_convolution, structure_of
 from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.normalise.repeating import IndexBody, gathered
 from motet.compiler.passes.normalise.splitting import Split
 
 
@@ -228,22 +229,8 @@ def padded(value: ir.Value, low: Sequence[int], high: Sequence[int], at: ir.Inse
         return value
     kind = ir.RankedTensorType(value.type)
     extents = [size + sum(sides) for size, *sides in zip(kind.shape, low, high, strict=True)]
-    element = kind.element_type
-    index = ir.IndexType.get(element.context)
-    zero = ir.Operation.create(
-        "arith.constant", results=[element], attributes={"value": zero_attribute(element)}, ip=at,
-    ).result
-    pad = ir.Operation.create(
-        "tensor.pad", results=[ir.RankedTensorType.get(extents, element)], operands=[value],
-        attributes={
-            "static_low": ir.DenseI64ArrayAttr.get(list(low)), "static_high": ir.DenseI64ArrayAttr.get(list(high)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
-        },
-        regions=1, ip=at,
-    )
-    body = ir.Block.create_at_start(pad.regions[0], [index] * len(extents))
-    ir.Operation.create("tensor.yield", operands=[zero], ip=ir.InsertionPoint(body))
-    return pad.result
+    with at:
+        return pad_with_zeros(ir.RankedTensorType.get(extents, kind.element_type), [value], low, high)
 
 
 def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoint) -> ir.Value:
@@ -252,7 +239,6 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
     structure = structure_of(operation)
     filters = operation.operands[found.filters]
     shape = shape_of(filters)
-    kind = ir.RankedTensorType(filters.type)
     assert structure is not None
     own = {entry.single: axis for axis, entry in enumerate(structure.maps[found.filters])}
     low, high = [0] * len(shape), [0] * len(shape)
@@ -264,48 +250,20 @@ def _by_phases(operation: ir.Operation, found: _Upsampling, at: ir.InsertionPoin
     phased = [axis for axis in found.axes if axis.step > 1]
     extents = [axis.step for axis in phased]
     extents += [walked[a].taps if a in walked else size for a, size in enumerate(shape)]
-    result = ir.RankedTensorType.get(extents, kind.element_type)
-    empty = ir.Operation.create("tensor.empty", results=[result], ip=at).result
-    rank = len(extents)
-    made = ir.Operation.create(
-        "linalg.generic", results=[result], operands=[empty],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
-        },
-        regions=1, ip=at,
-    )
-    block = ir.Block.create_at_start(made.regions[0], [kind.element_type])
-    inside = ir.InsertionPoint(block)
-    index = ir.IndexType.get()
 
-    def number(value: int) -> ir.Value:
-        return ir.Operation.create(
-            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}, ip=inside,
-        ).result
+    def places(body: IndexBody) -> list[ir.Value]:
+        indices: list[ir.Value] = []
+        for a in range(len(shape)):
+            place, axis = body.point(len(phased) + a), walked.get(a)
+            if axis is not None:
+                place = body.binary("arith.muli", place, body.number(axis.step))
+                place = body.binary("arith.addi", place, body.number(axis.base + low[a]))
+                if axis in phased:
+                    place = body.binary("arith.subi", place, body.point(phased.index(axis)))
+            indices.append(place)
+        return indices
 
-    def binary(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        return ir.Operation.create(name, results=[index], operands=[a, b], ip=inside).result
-
-    def point(dim: int) -> ir.Value:
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
-        return ir.Operation.create("linalg.index", results=[index], attributes={"dim": attribute}, ip=inside).result
-
-    indices: list[ir.Value] = []
-    for a in range(len(shape)):
-        axis = walked.get(a)
-        if axis is None:
-            indices.append(point(len(phased) + a))
-            continue
-        place = binary("arith.muli", point(len(phased) + a), number(axis.step))
-        place = binary("arith.addi", place, number(axis.base + low[a]))
-        if axis in phased:
-            place = binary("arith.subi", place, point(phased.index(axis)))
-        indices.append(place)
-    taken = ir.Operation.create("tensor.extract", results=[kind.element_type], operands=[bordered, *indices], ip=inside)
-    ir.Operation.create("linalg.yield", operands=[taken.result], ip=inside)
-    return made.result
+    return gathered(bordered, extents, places, at)
 
 
 def _nest(operation: ir.Operation, found: _Upsampling) -> tuple[list[ir.AffineMap], list[ir.Attribute]]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, maps_of, reassociation_attribute
+from motet.compiler.ir.nests import nest
 from motet.compiler.passes.base import FunctionPass
 
 Numbers = np.ndarray[Any, Any]
@@ -138,21 +139,9 @@ def _rebuild(operation: ir.Operation, source: ir.Value, along: Sequence[int | No
     empty = ir.Operation.create("tensor.empty", results=[kind], loc=location, ip=at).result
     read = [ir.AffineExpr.get_constant(0) if d is None else ir.AffineExpr.get_dim(groups[d][0]) for d in along]
     maps = [ir.AffineMap.get(len(shape), 0, read), ir.AffineMap.get_identity(len(shape))]
-    made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[source, empty],
-        attributes={
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * len(shape)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1]),
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
-        },
-        regions=1, loc=location, ip=at,
-    )
-    block = ir.Block.create_at_start(made.regions[0], [result.element_type] * 2, [location] * 2)
-    ir.Operation.create(
-        "linalg.yield", operands=[block.arguments[0]], loc=location, ip=ir.InsertionPoint(block)
-    )
+    made = nest(operation, [source], empty, maps, lambda block: block.arguments[0])
     whole = ir.Operation.create(
-        "tensor.collapse_shape", results=[result], operands=[made.results[0]],
+        "tensor.collapse_shape", results=[result], operands=[made],
         attributes={"reassociation": reassociation_attribute(groups)}, loc=location, ip=at,
     )
     operation.results[0].replace_all_uses_with(whole.result)

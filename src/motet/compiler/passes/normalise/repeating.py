@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
+from motet.compiler.ir.nests import loops
 from motet.compiler.passes.normalise.splitting import Split
 
 
@@ -129,19 +130,10 @@ def gathered(
     """A tensor of `shape`, of elements of `value` at the indices that `places` computes for each point."""
     kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
     empty = ir.Operation.create("tensor.empty", results=[kind], ip=at).result
-    rank = len(shape)
-    made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[empty],
-        attributes={
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
-            "iterator_types": ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
-        },
-        regions=1, ip=at,
-    )
-    inside = ir.InsertionPoint(ir.Block.create_at_start(made.regions[0], [kind.element_type]))
-    taken = ir.Operation.create(
-        "tensor.extract", results=[kind.element_type], operands=[value, *places(IndexBody(inside))], ip=inside
-    )
-    ir.Operation.create("linalg.yield", operands=[taken.result], ip=inside)
-    return made.result
+
+    def element(block: ir.Block) -> ir.Value:
+        operands = [value, *places(IndexBody(ir.InsertionPoint(block)))]
+        return ir.Operation.create("tensor.extract", results=[kind.element_type], operands=operands).result
+
+    with at:
+        return loops([], empty, [ir.AffineMap.get_identity(len(shape))], element)

@@ -23,6 +23,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import integer_constant, reassociation_attribute, static_or_none
 from motet.compiler.ir.create import create
 from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.nests import nest
 from motet.compiler.passes.base import FunctionPass
 
 _SCATTER = "tm_tensor.scatter"
@@ -273,24 +274,13 @@ def _positions(extents: Sequence[int], axis: int, at: ir.Operation) -> ir.Value:
     word = ir.IntegerType.get_signless(64)
     kind = ir.RankedTensorType.get(list(extents), word)
     empty = create("tensor.empty", [kind], [], at).result
-    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-    made = create(
-        "linalg.generic", [kind], [empty], at,
-        {
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(extents)))]),
-            "iterator_types": ir.ArrayAttr.get([parallel] * len(extents)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
-        }, 1,
-    )
-    block = made.regions[0].blocks.append(word, arg_locs=[at.location])
-    with ir.InsertionPoint(block), at.location:
-        place = ir.Operation.create(
-            "linalg.index", results=[ir.IndexType.get()],
-            attributes={"dim": ir.IntegerAttr.get(word, axis)},
-        )
-        number = ir.Operation.create("arith.index_cast", results=[word], operands=[place.result])
-        ir.Operation.create("linalg.yield", operands=[number.result])
-    return made.result
+
+    def position(block: ir.Block) -> ir.Value:
+        place = {"dim": ir.IntegerAttr.get(word, axis)}
+        index = ir.Operation.create("linalg.index", results=[ir.IndexType.get()], attributes=place).result
+        return ir.Operation.create("arith.index_cast", results=[word], operands=[index]).result
+
+    return nest(at, [], empty, [ir.AffineMap.get_identity(len(extents))], position)
 
 
 def _reshaped(
