@@ -37,26 +37,27 @@ def _narrow(w: NodeWriter, value: str, scale: str, zero: str) -> str:
     return w.add("QuantizeLinear", value, *[name for name in (scale, zero) if name])
 
 
-def _between_two(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    w = NodeWriter(node, facts)
-    result = w.add(node.op_type.removeprefix("QLinear"), _real(w, 0), _real(w, 3))
-    return done(w, {0: _narrow(w, result, node.input[6], given(node, 7))})
+# Places of the quantised inputs and of the result's scale; operators that are not listed have one input, the first.
+_PLACES = {"Add": ((0, 3), 6), "Mul": ((0, 3), 6), "Where": ((1, 4), 7)}
 
 
-def _of_one(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    """Activations and means: dequantises, applies the operator to floats, and quantises."""
+def _of_floats(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """Dequantises the operands, applies the operator to floats, and quantises."""
     w, operator = NodeWriter(node, facts), node.op_type.removeprefix("QLinear")
-    rank, last = facts.rank(node.input[0]), attribute(node, "channels_last", 0)
-    if rank is None:
+    rank, last = facts.rank(node.input[0]) or 0, attribute(node, "channels_last", 0)
+    if last and not rank:
         return None
-    value = _real(w, 0)
+    places, scale = _PLACES.get(operator, ((0,), 3))
+    if operator == "Concat":
+        places, scale = range(2, len(node.input), 3), 0
+    operands = [*(node.input[:1] if operator == "Where" else ()), *(_real(w, place) for place in places)]
     if last:
-        value = w.add("Transpose", value, perm=[0, rank - 1, *range(1, rank - 1)])
-    value = w.add(operator, value)
+        operands[0] = w.add("Transpose", operands[0], perm=[0, rank - 1, *range(1, rank - 1)])
+    value = w.add(operator, *operands)
     w.nodes[-1].attribute.extend(item for item in node.attribute if item.name not in ("channels_last", "opset"))
     if last:
         value = w.add("Transpose", value, perm=[0, *range(2, rank), 1])
-    return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
+    return done(w, {0: _narrow(w, value, node.input[scale], given(node, scale + 1))})
 
 
 def _softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -69,13 +70,6 @@ def _softmax(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
     return done(w, {0: _narrow(w, w.add("Softmax", _real(w, 0), axis=axis), node.input[3], given(node, 4))})
 
 
-def _concat(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    w = NodeWriter(node, facts)
-    parts = [_real(w, place) for place in range(2, len(node.input), 3)]
-    joined = w.add("Concat", *parts, axis=attribute(node, "axis", 0))
-    return done(w, {0: _narrow(w, joined, node.input[0], node.input[1])})
-
-
 def _mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     rank = facts.rank(node.input[0])
     if rank is None:
@@ -83,12 +77,6 @@ def _mean(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
     w, axes = NodeWriter(node, facts), list(attribute(node, "axes", range(rank)))
     value = w.over("ReduceMean", _real(w, 0), axes, keepdims=attribute(node, "keepdims", 1))
     return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
-
-
-def _choice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    w = NodeWriter(node, facts)
-    value = w.add("Where", node.input[0], _real(w, 1), _real(w, 4))
-    return done(w, {0: _narrow(w, value, node.input[7], given(node, 8))})
 
 
 def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -220,12 +208,6 @@ def _moved(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
     return [made]
 
 
-def _leaky(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    w = NodeWriter(node, facts)
-    value = w.add("LeakyRelu", _real(w, 0), alpha=attribute(node, "alpha", 0.01))
-    return done(w, {0: _narrow(w, value, node.input[3], given(node, 4))})
-
-
 def _recurrent(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """DynamicQuantizeLSTM: an LSTM with dequantised weights; the operands stay floats."""
     weights: list[str] = []
@@ -247,8 +229,8 @@ def _recurrent(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 RULES: dict[str, Rule] = {
     "DequantizeLinear": _moved, "DynamicQuantizeLSTM": _recurrent,
     "DynamicQuantizeMatMul": _dynamic_product, "MatMulIntegerToFloat": _integer_to_float,
-    "MatMulNBits": _packed_product, "QGemm": _gemm, "QLinearAdd": _between_two, "QLinearAveragePool": _of_one,
-    "QLinearConcat": _concat, "QLinearConv": _convolution, "QLinearGlobalAveragePool": _of_one,
-    "QLinearLeakyRelu": _leaky, "QLinearMul": _between_two, "QLinearReduceMean": _mean, "QLinearSigmoid": _of_one,
-    "QLinearSoftmax": _softmax, "QLinearWhere": _choice, "QuantizeLinear": _moved,
+    "MatMulNBits": _packed_product, "QGemm": _gemm, "QLinearAdd": _of_floats, "QLinearAveragePool": _of_floats,
+    "QLinearConcat": _of_floats, "QLinearConv": _convolution, "QLinearGlobalAveragePool": _of_floats,
+    "QLinearLeakyRelu": _of_floats, "QLinearMul": _of_floats, "QLinearReduceMean": _mean, "QLinearSigmoid": _of_floats,
+    "QLinearSoftmax": _softmax, "QLinearWhere": _of_floats, "QuantizeLinear": _moved,
 }  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from motet.compiler.frontends.onnx.contrib import given
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir.short_types import ShortInteger, short_type
@@ -124,11 +125,6 @@ def saturated(w: NodeWriter, value: str, zero: str, kind: int, saturate: bool = 
     info: Any = ml_dtypes.iinfo(dtype)
     ends = [w.constant(np.array(end, np.float32), "end") for end in (int(info.min), int(info.max))]
     return w.cast(w.add("Clip", rounded, *ends), kind)
-
-
-def given(node: onnx.NodeProto, number: int) -> str:
-    """The name of input `number`, "" if absent."""
-    return node.input[number] if len(node.input) > number else ""
 
 
 def _is_integer(dtype: np.dtype[Any]) -> bool:

@@ -40,27 +40,36 @@ class _Windows:
     counts: np.ndarray
 
 
+def pads_of(node: onnx.NodeProto, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The padding before and after each axis of an image of `sizes`, as `pads` or `auto_pad` says."""
+    rank = len(sizes)
+    strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
+    pads, auto = list(attribute(node, "pads", [0] * 2 * rank)), attribute(node, "auto_pad", b"NOTSET")
+    if auto == b"VALID":
+        return [0] * rank, [0] * rank
+    if auto not in (b"SAME_UPPER", b"SAME_LOWER"):
+        return pads[:rank], pads[rank:]
+    totals = [
+        max(0, (-(-size // stride) - 1) * stride + (length - 1) * dilation + 1 - size)
+        for size, stride, length, dilation in zip(sizes, strides, kernel, dilations, strict=True)
+    ]
+    halves, rest = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    return (halves, rest) if auto == b"SAME_UPPER" else (rest, halves)
+
+
 def _windows(node: onnx.NodeProto, sizes: Sequence[int], padded: bool = True) -> _Windows:
     """The windows as specified for AveragePool (operator set 19); padding is counted if `padded`."""
     kernel = list(attribute(node, "kernel_shape", []))
     rank = len(kernel)
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
-    pads = list(attribute(node, "pads", [0] * 2 * rank))
-    auto = attribute(node, "auto_pad", b"NOTSET")
     ceil = bool(attribute(node, "ceil_mode", 0))
     before: list[int] = []
     after: list[int] = []
     counts = np.ones((), np.int64)
+    pads = pads_of(node, sizes, kernel)
     for axis, size in enumerate(sizes):
         reach, stride = (kernel[axis] - 1) * dilations[axis] + 1, strides[axis]
-        low, high = pads[axis], pads[axis + rank]
-        if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-            total = max(0, (-(-size // stride) - 1) * stride + reach - size)
-            low, high = total // 2, total - total // 2
-            if auto == b"SAME_LOWER":
-                low, high = high, low
-        elif auto == b"VALID":
-            low = high = 0
+        low, high = (amounts[axis] for amounts in pads)
         free = size + low + high - reach
         outputs = (-(-free // stride) if ceil else free // stride) + 1
         if ceil and (outputs - 1) * stride >= size + low:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.linear_quantisation import given, saturated
+from motet.compiler.frontends.onnx.contrib import given
+from motet.compiler.frontends.onnx.linear_quantisation import saturated
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 
 if TYPE_CHECKING:

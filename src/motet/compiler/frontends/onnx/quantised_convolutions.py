@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.pools import pads_of
 from motet.compiler.frontends.onnx.quantised import Bytes, byte_product
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
@@ -60,19 +61,7 @@ def _geometry(node: onnx.NodeProto, facts: ModelFacts, image: str, filters: str)
         return None
     rank = len(sizes)
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
-    pads, auto = list(attribute(node, "pads", [0] * 2 * rank)), attribute(node, "auto_pad", b"NOTSET")
-    before, after = pads[:rank], pads[rank:]
-    if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-        totals = [
-            max(0, (-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size)
-            for size, stride, kernel, dilation in zip(sizes, strides, shape[2:], dilations, strict=True)
-        ]
-        halves = [total // 2 for total in totals]
-        rest = [total - half for total, half in zip(totals, halves, strict=True)]
-        before, after = (halves, rest) if auto == b"SAME_UPPER" else (rest, halves)
-    elif auto == b"VALID":
-        before, after = [0] * rank, [0] * rank
-    return _Geometry(sizes, shape, strides, dilations, before, after)
+    return _Geometry(sizes, shape, strides, dilations, *pads_of(node, sizes, shape[2:]))
 
 
 def _sums(w: NodeWriter, at: _Geometry, image: tuple[str, str], filters: tuple[str, str]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.numbers import Numbers
+from motet.compiler.frontends.onnx.pools import pads_of
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.errors import CompileError
@@ -151,15 +152,9 @@ def _windows(node: onnx.NodeProto, sizes: Sequence[int], made: Sequence[int]) ->
     rank = len(sizes)
     kernel = list(attribute(node, "kernel_shape", [1] * rank))
     strides, dilations = (list(attribute(node, name, [1] * rank)) for name in ("strides", "dilations"))
-    before = list(attribute(node, "pads", [0] * 2 * rank))[:rank]
-    auto = attribute(node, "auto_pad", b"NOTSET")
+    before, _ = pads_of(node, sizes, kernel)
     places, inside = np.zeros((1, 1), np.int64), np.ones((1, 1), bool)
     for axis, (size, count) in enumerate(zip(sizes, made, strict=True)):
-        if auto in (b"SAME_UPPER", b"SAME_LOWER"):
-            total = max(0, (count - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1 - size)
-            before[axis] = total // 2 if auto == b"SAME_UPPER" else total - total // 2
-        elif auto == b"VALID":
-            before[axis] = 0
         at = np.arange(count)[:, None] * strides[axis] + np.arange(kernel[axis]) * dilations[axis] - before[axis]
         own = (at >= 0) & (at < size)
         places = places[:, None, :, None] * size + np.clip(at, 0, size - 1)[None, :, None, :]
