@@ -86,7 +86,7 @@ TIED = {
     "offset of filters": Tied("Conv", ("n",), [of(2, 4, 7), of(3, 4, 3)], 3, (1, 2, 6), place=2),
     "filters": Tied("Conv", ("n", 2, 3), [of(2, 4, 7), of(4)], 4, (2, 6), {"group": 2}, place=1),
     "offset of channels": Tied("ConvTranspose", ("n",), [of(2, 4, 5), of(4, 3, 2)], 6, (1, 3), {"group": 2}, place=2),
-    "repeats": Tied("Tile", ("n",), [of(3, 2)], 2, (0, 1, 3), dtype=np.int64, said="Reshape", place=1),
+    "repeats": Tied("Tile", ("n",), [of(3, 2)], 2, (0, 1, 3), dtype=np.int64, place=1),
     "limit": Tied("Clip", ("n",), [of(3, 2)], 1, (0, 2, 3), place=1),
     "ends": Tied("Slice", ("n",), [of(5, 2), np.array([0]), np.array([0])], 1, (0, 2), dtype=np.int64, place=2),
     "ends along an axis": Tied("Slice", ("n",), [of(5, 2), np.array([0])], 1, (0, 2), dtype=np.int64, place=2),

@@ -204,7 +204,8 @@ class _Function:
         """Adds a public function that returns the values of a phase as one tensor; returns its name."""
         phase = self.phases[number]
         taken = self._assertions(phase, number)
-        order = self._ordered(_slice([*phase.values, *(each.operands[0] for each in taken)]), taken)
+        copied = [*taken, *self._about_extents(phase)]
+        order = self._ordered(_slice([*phase.values, *(each.operands[0] for each in copied)]), copied)
         if not phase.small and not uses_devices(self.module):
             phase.carried = self._shared(order)
         inputs = self._inputs(number)
@@ -286,6 +287,16 @@ class _Function:
             if cheap and reads and max(behind, default=-1) < number:
                 found.append(operation)
         return found
+
+    def _about_extents(self, phase: _Phase) -> Iterator[ir.Operation]:
+        """The assertions about extents of inputs that a phase reads: its function checks them before its own needs."""
+        read = set(_arguments(_slice(phase.values), phase.values))
+        for entry in self.block.operations:
+            if entry.operation.name == "cf.assert":
+                order = _slice([entry.operation.operands[0]])
+                about = set(_arguments(order, []))
+                if about and about <= read and all(each.name.startswith(("arith.", "tensor.dim")) for each in order):
+                    yield entry.operation
 
     def _ordered(self, operations: list[ir.Operation], more: list[ir.Operation]) -> list[ir.Operation]:
         wanted = {*operations, *more}
