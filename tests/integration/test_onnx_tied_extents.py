@@ -99,8 +99,7 @@ TIED = {
     "update": Tied("TensorScatter", (2, "n", 3), [of(2, 5, 3)], 0, (6, 9), {"axis": 1}, place=1),
     "keys": Tied("Attention", (2, 5, "n"), [of(2, 2, 4), of(2, 5, 4)], 4, (2, 8), HEADS, place=1, close=1e-4),
     "batch of keys": Tied("Attention", ("n", 5, 4), [of(2, 2, 4), of(2, 5, 4)], 2, (1, 4), HEADS, place=1, close=1e-4),
-    "values": Tied("Attention", (2, 5, "n"), [of(2, 2, 4), of(2, 5, 4)], 8, (3,), HEADS, place=2, close=1e-4,
-                   said="Reshape"),
+    "values": Tied("Attention", (2, 5, "n"), [of(2, 2, 4), of(2, 5, 4)], 8, (3,), HEADS, place=2, close=1e-4),
 }  # fmt: skip
 # Results that are known without the node, mostly because they have no elements.
 NONE = {

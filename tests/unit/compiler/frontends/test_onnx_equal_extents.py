@@ -9,7 +9,7 @@ from tests.seeds import examples
 
 from motet.artifact.expressions import evaluate
 from motet.artifact.schema import Expr
-from motet.compiler.frontends.onnx.stretches import always_equal
+from motet.compiler.frontends.onnx.expanded_operands import always_equal
 
 
 @pytest.mark.parametrize("left, right", [

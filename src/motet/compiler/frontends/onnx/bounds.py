@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from motet.compiler.frontends.onnx.model import ExtentBound, OnnxModel
-from motet.compiler.frontends.onnx.places import AT_MOST, assert_that, compare
+from motet.compiler.frontends.onnx.torch_operands import AT_MOST, assert_that, compare
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import NAME
 from motet.compiler.ir.sizes import constant_index, extent_of

@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx.conditions import condition_of
-from motet.compiler.frontends.onnx.places import (
+from motet.compiler.frontends.onnx.extent_conditions import condition_of
+from motet.compiler.frontends.onnx.extent_demands import Tie
+from motet.compiler.frontends.onnx.operator_demands import BROADCASTS
+from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.torch_operands import (
     ExtentOperand,
     NodeOperands,
     OperandAxis,
@@ -25,7 +28,6 @@ from motet.compiler.frontends.onnx.places import (
     i64,
     on_indices,
 )
-from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.frontends.onnx.writing import REQUIRE
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
@@ -33,22 +35,12 @@ from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index, extent_of
 from motet.compiler.ir.source_names import names_of
 
-BROADCASTS = (
-    "Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual",
-    "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Xor",
-)  # fmt: skip
-
-
-def _broadcast(node: NodeOperands) -> None:
-    """Broadcasts all operands with each other."""
-    _stretch_together(node, [(operand, 0) for operand in node.operands])
-
 
 def _where(node: NodeOperands) -> None:
     """Converts a Where that encodes an assertion (`Numbers.require`) into one; broadcasts operands of others."""
     name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
     if not name:
-        _broadcast(node)
+        _stretch_together(node)
         return
     source, said = name.split(REQUIRE, 1)
     operator, text = said.split(": ", 1)
@@ -64,25 +56,20 @@ def _where(node: NodeOperands) -> None:
 
 def _matmul(node: NodeOperands) -> None:
     """Broadcasts the batch axes, which precede the two axes of the matrices."""
-    _stretch_together(node, [(operand, 2) for operand in node.operands if operand.rank > 2])
+    _stretch_together(node, last=2)
 
 
-def _stretch_together(node: NodeOperands, operands: Sequence[tuple[ExtentOperand, int]]) -> None:
-    """Broadcasts each operand with the others, except along the given number of its trailing axes."""
-    targets: dict[int, dict[int, tuple[OperandAxis, ...]]] = {operand.number: {} for operand, _ in operands}
-    rank = max((operand.rank - last for operand, last in operands), default=0)
-    for back in range(1, rank + 1):
-        places = [
-            OperandAxis(
-                operand, operand.rank - last - back
-            ) for operand, last in operands if operand.rank - last >= back
-        ]
+def _stretch_together(node: NodeOperands, last: int = 0) -> None:
+    """Broadcasts all operands with each other, except along their `last` trailing axes."""
+    targets: dict[int, dict[int, Sequence[OperandAxis]]] = {operand.number: {} for operand in node.operands}
+    for back in range(last + 1, max((operand.rank for operand in node.operands), default=0) + 1):
+        places = [OperandAxis(operand, operand.rank - back) for operand in node.operands if operand.rank >= back]
         places = [place for place in places if place.extent != 1]
         if any(place.may_differ(places[0]) for place in places[1:]):
             for place in places:
                 if place.is_dynamic:
-                    targets[place.operand.number][place.axis] = tuple(places)
-    for operand, _ in operands:
+                    targets[place.operand.number][place.axis] = places
+    for operand in node.operands:
         axes = {axis: _together(places) for axis, places in targets[operand.number].items()}
         if axes:
             node.op.operands[operand.number] = _stretched(operand, axes)
@@ -94,54 +81,36 @@ def _together(places: Sequence[OperandAxis]) -> ir.Value:
     first, *others = [known, *(place for place in places if place is not known)] if known else places
     total = first.size
     for other in others:
-        size = other.size
         said = f"{first} and {other} must be equal, or one of them 1"
-        if known is not None:
+        if known is None:
+            total = _common(total, other.size, said)
+        else:
+            size = other.size
             assert_any([(size, total), (size, constant_index(1))], said)
-            continue
-        one = constant_index(1)
-        assert_any([(total, size), (total, one), (size, one)], said)
-        # max · min(first, second, 1): the larger one if one of them is 1, the common one if equal, 0 for 0 and 1.
-        least = on_indices("arith.minsi", on_indices("arith.minsi", total, size), one)
-        total = on_indices("arith.muli", on_indices("arith.maxsi", total, size), least)
     return total
 
 
+def _common(one: ir.Value, other: ir.Value, said: str) -> ir.Value:
+    """The extent of two that are asserted to be equal, or one of them 1."""
+    unit = constant_index(1)
+    assert_any([(one, other), (one, unit), (other, unit)], said)
+    # max · min(one, other, 1): the larger one if one of them is 1, the common one if equal, 0 for 0 and 1.
+    least = on_indices("arith.minsi", on_indices("arith.minsi", one, other), unit)
+    return on_indices("arith.muli", on_indices("arith.maxsi", one, other), least)
+
+
 def _follow(node: NodeOperands) -> None:
-    """Broadcasts slopes, scales and similar operands to the first operand."""
-    data, *others = node.operands
-    for other in others:
-        axes: dict[int, ir.Value] = {}
-        for axis in range(other.rank):
-            own, along = OperandAxis(other, axis), OperandAxis(data, axis + data.rank - other.rank)
-            if own.is_dynamic and along.axis >= 0 and own.may_differ(along):
-                axes[axis] = _to(own, along.size, str(along))
-        if axes:
-            node.op.operands[other.number] = _stretched(other, axes)
-
-
-def _gemm(node: NodeOperands) -> None:
-    """Broadcasts the third operand to the product of the others."""
-    added = node.operand(2)
-    if added is None:
-        return
-    factors = node.operands[0], node.operands[1]
-    product = [
-        OperandAxis(factors[0], node.attribute("transA", 0)), OperandAxis(factors[1], 1 - node.attribute("transB", 0))
-    ]
-    axes: dict[int, ir.Value] = {}
-    for axis in range(added.rank):
-        own, other = OperandAxis(added, axis), product[axis + 2 - added.rank]
-        if own.is_dynamic and own.may_differ(other):
-            axes[axis] = _to(own, other.size, str(other))
-    if axes:
-        node.op.operands[2] = _stretched(added, axes)
-
-
-def _to(place: OperandAxis, size: ir.Value, what: str) -> ir.Value:
-    """Asserts that the extent at `place` is 1 or `size`; returns `size`."""
-    assert_any([(place.size, size), (place.size, constant_index(1))], f"{place} must be 1, or equal to {what}")
-    return size
+    """Broadcasts operands to others: slopes, scales and offsets, and the third one of Gemm."""
+    axes: dict[int, dict[int, ir.Value]] = {}
+    for demand in node.demands():
+        if isinstance(demand, Tie) and demand.stretches:
+            own, along = node.axes_of(demand)
+            if own.is_dynamic and own.may_differ(along):
+                assert_any([(own.size, along.size), (own.size, constant_index(1))], str(demand))
+                axes.setdefault(demand.number, {})[demand.axis] = along.size
+    for operand in node.operands:
+        if operand.number in axes:
+            node.op.operands[operand.number] = _stretched(operand, axes[operand.number])
 
 
 def _expand(node: NodeOperands) -> None:
@@ -160,19 +129,12 @@ def _expand(node: NodeOperands) -> None:
         size, own = extent_of(asked, axis), axis - (rank - data.rank)
         if own >= 0 and data.kind.extents[own] != 1:
             place = OperandAxis(data, own)
-            size = _expanded(place, size, f"{place} and element {axis} of the shape must be equal, or one of them 1")
+            size = _common(place.size, size, f"{place} and element {axis} of the shape must be equal, or one of them 1")
         sizes.append(size)
     value = _read_stretched(data, sizes, range(data.rank))
     value = create("tensor.cast", result.builtin, [value]) if value.type != result.builtin else value
     node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [value]))
     node.op.erase()
-
-
-def _expanded(place: OperandAxis, size: ir.Value, said: str) -> ir.Value:
-    one, own = constant_index(1), place.size
-    assert_any([(own, size), (own, one), (size, one)], said)
-    least = on_indices("arith.minsi", on_indices("arith.minsi", own, size), one)
-    return on_indices("arith.muli", on_indices("arith.maxsi", own, size), least)
 
 
 def _stretched(operand: ExtentOperand, axes: Mapping[int, ir.Value]) -> ir.Value:
@@ -209,6 +171,6 @@ def _moves(size: ir.Value) -> ir.Value:
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {
-    **dict.fromkeys(BROADCASTS, _broadcast), "Expand": _expand, "Gemm": _gemm, "LayerNormalization": _follow,
-    "MatMul": _matmul, "PRelu": _follow, "Where": _where,
+    **dict.fromkeys(BROADCASTS, _stretch_together), "Expand": _expand, "MatMul": _matmul, "Where": _where,
+    **dict.fromkeys(("Gemm", "LayerNormalization", "PRelu"), _follow),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.compiler.frontends.onnx.appended import give_room
-from motet.compiler.frontends.onnx.stretches import read_in_place, settle_stretches
+from motet.compiler.frontends.onnx.expanded_operands import read_in_place, settle_stretches
 from motet.compiler.ir._mlir import ir, run_pipeline
 from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.find import find_operations

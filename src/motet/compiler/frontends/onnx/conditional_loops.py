@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.frontends.onnx.places import EQUAL, assert_that, compare
 from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations
+from motet.compiler.frontends.onnx.torch_operands import EQUAL, assert_that, compare
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.extent_demands import Tie
 from motet.compiler.frontends.onnx.given_shapes import demanded
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.ties import Tie
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.extent_demands import Counted, Demand, Fixed, Tie
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.ties import Counted, Demand, Fixed, Tie
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ no lowering in the model's own. Large initializers never pass through text: they
 the file if possible.
 
 Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that break ONNX's rules, with
-`attribute_values.py`; `domains.py` rewrites operators of other domains; `distrusted.py` refuses unsupported operators
-and types; `short_types.py` stores 8-bit floats and the like as bytes; `demands.py` asserts operators' requirements on
-extents, and those of nodes that `simplify.py` drops when it folds constants; `sequences.py` resolves sequences;
+`attribute_values.py`; `domains.py` rewrites operators of other domains; `unsupported.py` refuses unsupported operators
+and types; `short_types.py` stores 8-bit floats and the like as bytes; `assert_demands.py` asserts what operators demand
+of extents, also nodes that `simplify.py` drops when it folds constants; `sequences.py` resolves sequences;
 `rewrites.py` and its rules rewrite what torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg,
 with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` keeps the state of models that have some.
 """
@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.artifact.validation import MAXIMUM_RANK
+from motet.compiler.frontends.onnx.assert_demands import demand_extents, simplify_asserted
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
-from motet.compiler.frontends.onnx.demands import demand_extents, simplify_asserted
-from motet.compiler.frontends.onnx.distrusted import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
@@ -41,6 +40,7 @@ from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
 from motet.compiler.frontends.onnx.states import keep_states
+from motet.compiler.frontends.onnx.unsupported import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types
 from motet.compiler.ir._mlir import ir

@@ -15,11 +15,10 @@ import numpy as np
 
 from motet.compiler.frontends.exact_equality import exact_equality
 from motet.compiler.frontends.exact_extrema import exact_extrema
+from motet.compiler.frontends.onnx.assert_demands import simplify_asserted
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.conditional_loops import settle_loops
-from motet.compiler.frontends.onnx.demands import simplify_asserted
-from motet.compiler.frontends.onnx.empty import refuse_empty
-from motet.compiler.frontends.onnx.extents import settle_extents
+from motet.compiler.frontends.onnx.empty_tensors import refuse_empty
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
 from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
@@ -27,9 +26,9 @@ from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.resize import defer_resizes, settle_resizes
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
+from motet.compiler.frontends.onnx.settle_extents import settle_extents
 from motet.compiler.frontends.onnx.simplify import simplify
 from motet.compiler.frontends.onnx.suppression import settle_suppressions
-from motet.compiler.frontends.onnx.writing import symbolic_shapes
 from motet.compiler.frontends.torch.grouped_convolutions import settle_grouped_convolutions
 from motet.compiler.frontends.torch.pads import settle_pads
 from motet.compiler.frontends.torch.recurrences import settle_recurrences
@@ -139,7 +138,7 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         keep_operators(module, ("torch.operator",))
         refuse_empty(module, model)
         settle_loops(module)
-        settle_extents(module, {node.name: node.input for node in all_nodes(proto.graph)}, symbolic_shapes(model))
+        settle_extents(module, model)
         defer_integers(module)
         defer_resizes(module)
         settle_products(module)

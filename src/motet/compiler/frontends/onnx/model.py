@@ -40,30 +40,39 @@ Extents = Sequence["int | str | None"]  # numbers, the model's names of dynamic 
 
 
 @dataclass(frozen=True)
-class DroppedNode:
-    """A node whose results became known without it, with the extents of its inputs and of its first result, if its rank
-    is known, and the values of its inputs that are constant."""
+class ShapedNode:
+    """A node with the extents of its inputs and of its first result, if its rank is known, and the values of its inputs
+    that are constant."""
 
     node: onnx.NodeProto
     extents: Sequence[Extents]
     result: Extents | None
     values: Sequence[np.ndarray | None]
 
+    @staticmethod
+    def of(
+        node: onnx.NodeProto, extents: Mapping[str, Extents], constants: Mapping[str, np.ndarray]
+    ) -> ShapedNode | None:
+        """A copy of `node`; None if the rank of an input is unknown."""
+        if any(name not in extents for name in node.input if name):
+            return None
+        copy = type(node)()
+        copy.CopyFrom(node)
+        values = [constants.get(name) for name in node.input]
+        return ShapedNode(copy, [extents.get(name, ()) for name in node.input], extents.get(node.output[0]), values)
+
 
 @dataclass
 class Dropped:
-    """Nodes that were dropped. Nodes whose results are all `unread` in the model as it was are left out."""
+    """Nodes whose results became known without them. Nodes whose results are all `unread` in the model as it was are
+    left out."""
 
     unread: set[str]
-    nodes: list[DroppedNode]
+    nodes: list[ShapedNode]
 
     def add(self, node: onnx.NodeProto, extents: Mapping[str, Extents], constants: Mapping[str, np.ndarray]) -> None:
-        if not self.unread.issuperset(node.output) and all(name in extents for name in node.input if name):
-            copy = type(node)()
-            copy.CopyFrom(node)
-            given = [extents.get(name, ()) for name in node.input]
-            values = [constants.get(name) for name in node.input]
-            self.nodes.append(DroppedNode(copy, given, extents.get(node.output[0]), values))
+        if not self.unread.issuperset(node.output) and (shaped := ShapedNode.of(node, extents, constants)) is not None:
+            self.nodes.append(shaped)
 
 
 @dataclass
@@ -72,8 +81,8 @@ class OnnxModel:
     errors, `files` the source of external data. `inner` marks a body of another model, with the same constants.
     `elements` has the element types of inputs and outputs that are stored as bytes, `states` what sessions keep,
     `bounds` those of dynamic extents. `demands` are values of nodes that assert operators' demands of extents.
-    `dropped` collects nodes until `demands.py` asserts what they demand; it is None at other times. `kept` are values
-    that are computed without readers."""
+    `dropped` collects nodes until `assert_demands.py` asserts what they demand; it is None at other times. `kept` are
+    values that are computed without readers."""
 
     proto: onnx.ModelProto
     file: str

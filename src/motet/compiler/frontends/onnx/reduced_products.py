@@ -4,8 +4,8 @@ Along static extents, by halving, where products of shape values stay products o
 
     ReduceProd[axes=[0]](x : [5])    →    y = x[0:2] · x[2:4]; z = y[0:1] · y[1:2]; z · x[4:5]
 
-Along dynamic extents, as a reduction of `linalg` without axes of extent 1 (`_settle`, a rule of `extents.py`). 16-bit
-floats are multiplied in float32 there, and rounded once.
+Along dynamic extents, as a reduction of `linalg` without axes of extent 1 (`_settle`, a rule of `settle_extents.py`).
+16-bit floats are multiplied in float32 there, and rounded once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.places import NodeOperands, OperandAxis, builtin, filled, numbers
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.tensors import kind_of, replace
+from motet.compiler.frontends.onnx.torch_operands import NodeOperands, OperandAxis, builtin, filled, numbers
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.places import EQUAL, assert_that, compare
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.tensors import TorchKind, builtin, kind_of, know_operations, replace
+from motet.compiler.frontends.onnx.torch_operands import EQUAL, assert_that, compare
 from motet.compiler.frontends.onnx.writing import ModelFacts, refused
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.ir._mlir import ir

@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx import (
     collected,
     composed,
     control,
-    counted,
+    data_dependent,
     given,
     given_shapes,
     linear_quantisation,
@@ -61,7 +61,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     changed."""
     within = each_body(model, rewrite_forms)
     steps: list[tuple[Mapping[str, Rule], Mapping[str, Check]]] = [
-        ({**given.RULES, **given_shapes.RULES, **counted.RULES, **many_operands.RULES}, {}),
+        ({**given.RULES, **given_shapes.RULES, **data_dependent.RULES, **many_operands.RULES}, {}),
         ({**composed.RULES, **_BEFORE}, {}), (narrow.RULES, {}), (_RULES, _CHECKS), (collected.RULES, {}),
     ]
     changed, facts = False, None

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from motet.compiler.frontends.onnx.places import (
-    AT_MOST,
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of
+from motet.compiler.frontends.onnx.torch_operands import (
     ExtentOperand,
     NodeOperands,
     OperandAxis,
-    assert_that,
     builtin,
     compare,
     i64,
     numbers,
 )
-from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.nests import loops
-from motet.compiler.ir.sizes import constant_index
 
 _LESS = 2  # a predicate of arith.cmpi
 
@@ -37,20 +34,12 @@ def _gather(node: NodeOperands) -> None:
         return
     axis = node.attribute("axis", 0) % data.rank
     known = numbers(node, 1)
-    _assert_inside(OperandAxis(data, axis), known or [])
     inside = known is not None and all(-1 <= place <= 0 for place in known)
     if data.kind.extents[axis] != 1 or inside or len(result.extents) != data.rank + indices.rank - 1:
         return
     read = _read(data, indices, axis, result)
     node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [read]))
     node.op.erase()
-
-
-def _assert_inside(place: OperandAxis, known: Sequence[int]) -> None:
-    """Asserts that constant indices fit, for the kernel checks none where another extent is 0."""
-    if place.is_dynamic and known:
-        least = max(max(known) + 1, -min(known))
-        assert_that(compare(AT_MOST, constant_index(least), place.size), f"{place} must be at least {least}")
 
 
 def _read(data: ExtentOperand, indices: ExtentOperand, axis: int, result: TorchKind) -> ir.Value:

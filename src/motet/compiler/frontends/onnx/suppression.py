@@ -4,8 +4,9 @@
  →  %rows, %count = scf.for %class … { scf.for %place … {
         a box is kept unless it overlaps with one that this class has kept, which `%kept` has side by side } }
 
-`counted.py` writes the operator for NonMaxSuppression; `%order` has the boxes by descending score. The work is that of
-the boxes compared: none is compared after its class has `%most` boxes, or after the first score not above `%least`.
+`data_dependent.py` writes the operator for NonMaxSuppression; `%order` has the boxes by descending score. The work is
+that of the boxes compared: none is compared after its class has `%most` boxes, or after the first score not above
+`%least`.
 """
 
 from __future__ import annotations

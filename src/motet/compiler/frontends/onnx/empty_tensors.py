@@ -1,6 +1,6 @@
 """Replaces empty values by constants, sums over an empty axis by zeros, and scatters of no updates by their data.
 
-What the replaced nodes demand of extents, `demands.py` asserts.
+What the replaced nodes demand of extents, `assert_demands.py` asserts.
 The lowerings divide by extents, or compute an extent from the number of elements, which fails for 0. Where an extent of
 0 is next to a dynamic one, these replacements do not apply, and such operators are refused.
 """
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.broadcasts import BROADCASTS
-from motet.compiler.frontends.onnx.fits import OF_SAME_SHAPE
+from motet.compiler.frontends.onnx.bodies import graphs_of
 from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.tensors import kind_of
 from motet.compiler.ir._mlir import ir
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
     import onnx
 
 _SCATTERS = ("Scatter", "ScatterElements", "ScatterND")
-_SHAPED = (
-    *OF_SAME_SHAPE, *BROADCASTS, "AveragePool", "Concat", "Conv", "ConvTranspose", "CumSum", "LpPool", "MaxPool", "Pad",
-    "Resize", "Slice", "Softmax", "Transpose",
-)  # fmt: skip
+# Operators whose results have extents that depend on elements.
+OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 _REGROUPING = ("DepthToSpace", "Flatten", "MatMul", "Reshape", "SpaceToDepth")
 _INDEXING = ("Gather", "GatherND", *_SCATTERS)
 
@@ -103,14 +100,13 @@ def _empty(model: OnnxModel, extents: Mapping[str, Extents]) -> dict[str, np.nda
 
 
 def _measurable(model: OnnxModel, extents: Mapping[str, Extents]) -> set[str]:
-    """The values whose extents cost nothing when they are not named: those of simple operators on tensors with
-    elements."""
-    found = {*model.constants, *(value.name for value in model.proto.graph.input)}
+    """The values whose extents cost nothing when they are not named: those of tensors with elements that are computed
+    by operators with lowerings, outside of loops and branches."""
+    measurable = {*model.constants, *(value.name for value in model.proto.graph.input)}
     for node in model.proto.graph.node:
-        shaped = node.op_type in _SHAPED or (node.op_type == "Tile" and node.input[1] in model.constants)
-        if shaped and found.issuperset(filter(None, node.input)):
-            found.update(name for name in node.output if 0 not in extents.get(name, (0,)))
-    return found
+        if node.op_type not in OF_DATA and not any(graphs_of(node)) and measurable.issuperset(filter(None, node.input)):
+            measurable.update(name for name in node.output if 0 not in extents.get(name, (0,)))
+    return measurable
 
 
 def _is_without_updates(node: onnx.NodeProto, extents: Mapping[str, Extents]) -> bool:

@@ -10,53 +10,36 @@ elements of tensors is checked in every call.
 
 from __future__ import annotations
 
-from motet.compiler.frontends.onnx.places import ABOVE, EQUAL, compare, on_indices
 from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.torch_operands import write
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.sizes import constant_index, extent_of
 
-_COMPARING = {"Equal": EQUAL, "Greater": ABOVE}
-_JOINING = {"And": "arith.andi", "Or": "arith.ori"}
-_ARITHMETIC = {"Add": "arith.addi", "Div": "arith.floordivsi"}  # of non-negative numbers
+_WRITTEN = {"Add": "+", "And": "&", "Div": "//", "Equal": "==", "Greater": ">", "Mod": "%", "Mul": "*", "Or": "|"}
 _SAME = ("Identity", "Reshape")  # that keep the one element
 
 
 def condition_of(value: ir.Value) -> ir.Value | None:
-    """The condition in the single element of `value`, in the dialect `torch`; None for other values."""
-    op, operator = _operator(value)
-    if op is None:
-        return None
-    if operator in _SAME:
-        return condition_of(op.operands[0])
-    if operator in _COMPARING:
-        sizes = [_number(operand) for operand in op.operands]
-        predicate = _COMPARING[operator]
-        return compare(predicate, sizes[0], sizes[1]) if sizes[0] is not None and sizes[1] is not None else None
-    if operator not in _JOINING:
-        return None
-    sides = [condition_of(operand) for operand in op.operands]
-    if sides[0] is None or sides[1] is None:
-        return None
-    return create(_JOINING[operator], sides[0].type, [sides[0], sides[1]])
+    """The condition about extents in the single element of `value`, in the dialect `torch`; None for other values."""
+    condition = _number(value)
+    return condition if condition is not None and isinstance(condition.type, ir.IntegerType) else None
 
 
 def _number(value: ir.Value) -> ir.Value | None:
-    """An extent, a constant, or arithmetic on them, as an index; None for other values."""
+    """An extent or a constant as an index, a condition, or what is calculated from them; None for other values."""
     op, operator = _operator(value)
     if op is None:
         return None
     if operator == "Constant":
         number = _constant(op)
         return None if number is None else constant_index(number)
-    if operator in _SAME:
-        return _number(op.operands[0])
     if operator == "Gather":
         return _extent(op)
-    if operator not in _ARITHMETIC:
-        return None
-    sides = [_number(operand) for operand in op.operands]
-    return None if sides[0] is None or sides[1] is None else on_indices(_ARITHMETIC[operator], sides[0], sides[1])
+    if operator in _SAME:
+        return _number(op.operands[0])
+    sides = [_number(operand) for operand in op.operands] if operator in _WRITTEN else []
+    return None if len(sides) != 2 or sides[0] is None or sides[1] is None else write(_WRITTEN[operator], *sides)
 
 
 def _extent(gather: ir.Operation) -> ir.Value | None:

@@ -10,6 +10,7 @@ import numpy as np
 from motet.artifact.validation import MAXIMUM_BYTES
 from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
+from motet.compiler.frontends.onnx.empty_tensors import OF_DATA
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, static_shapes
 from motet.compiler.frontends.onnx.well_formed import elements, label, mixed, of_two_types
@@ -184,7 +185,6 @@ _OF_FIRST_TYPE = (
 _COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 _OPERATORS = {operator for operator, _ in (*_DEADLY, *_SINGLE, *_VECTORS)} | {*_OF_FIRST_TYPE, *_COMPARISONS, "Reshape"}
 _INDEXED = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND")
-OF_DATA = ("Compress", "NonMaxSuppression", "NonZero", "Unique")
 UNKNOWN: dict[str, str] = {
     "ImageDecoder": "images are decoded before a call; give it the pixels",
 }
