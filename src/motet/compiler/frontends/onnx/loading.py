@@ -26,10 +26,10 @@ import numpy as np
 from motet.artifact.validation import MAXIMUM_RANK
 from motet.compiler.frontends.onnx.assert_demands import demand_extents, simplify_asserted
 from motet.compiler.frontends.onnx.bodies import all_nodes
-from motet.compiler.frontends.onnx.bounds import assert_bounds
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
+from motet.compiler.frontends.onnx.extent_bounds import assert_bounds
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import all_nodes
-from motet.compiler.frontends.onnx.bounds import stated_bounds
 from motet.compiler.frontends.onnx.constants import take_constants
 from motet.compiler.frontends.onnx.data import DataFiles, plain_dtype
+from motet.compiler.frontends.onnx.metadata import read_bounds, read_states
 from motet.compiler.frontends.onnx.model import OnnxModel, require_onnx
-from motet.compiler.frontends.onnx.stated import stated
 from motet.compiler.protobuf import Content, delimited_fields, delimited_tag
 from motet.errors import CompileError, Location
 
@@ -72,8 +71,8 @@ def read_model(data: Content | Path, file: str, files: DataFiles | None = None) 
     for sparse in proto.graph.sparse_initializer:
         model.constants[sparse.values.name] = model.value(sparse, f"initializer {sparse.values.name!r}")
     del proto.graph.sparse_initializer[:]
-    model.states = stated(model)
-    model.bounds = stated_bounds(model)
+    model.states = read_states(model)
+    model.bounds = read_bounds(model)
     take_constants(model)
     _drop_constant_inputs(model)
     return model

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.bounds import state_bounds
 from motet.compiler.frontends.onnx.loading import load_model
+from motet.compiler.frontends.onnx.metadata import write_bounds, write_states
 from motet.compiler.frontends.onnx.model import require_onnx
-from motet.compiler.frontends.onnx.stated import state
 from motet.compiler.frontends.openvino.files import read_ir
 from motet.compiler.frontends.openvino.translate import read
 from motet.compiler.ir.program import Program
@@ -44,7 +43,7 @@ def serialize_model(model: Any) -> bytes:
     for name, array in constants.items():
         proto.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array, order="C"), name))
     if read_one.states:
-        state(proto, read_one.states, initials)
+        write_states(proto, read_one.states, initials)
     if read_one.bounds:
-        state_bounds(proto, read_one.bounds)
+        write_bounds(proto, read_one.bounds)
     return proto.SerializeToString()
