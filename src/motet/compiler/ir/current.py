@@ -22,3 +22,24 @@ def constant(kind: ir.Type, number: float) -> ir.Value:
     floats = isinstance(kind, ir.FloatType)
     value = ir.FloatAttr.get(kind, number) if floats else ir.IntegerAttr.get(kind, int(number))
     return create("arith.constant", kind, [], {"value": value})
+
+
+def recreate(
+    generic: ir.Operation, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap] | None = None,
+    iterators: Sequence[ir.Attribute] | None = None, at: ir.InsertionPoint | None = None,
+) -> ir.Value:
+    """The result of a copy of a linalg.generic with other operands, and other maps and iterators if given."""
+    attributes = {
+        name: generic.attributes[name] for name in ("indexing_maps", "iterator_types", "operandSegmentSizes")
+    }
+    if maps is not None:
+        attributes["indexing_maps"] = ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps], generic.context)
+    if iterators is not None:
+        attributes["iterator_types"] = ir.ArrayAttr.get(list(iterators), generic.context)
+    made = ir.Operation.create(
+        "linalg.generic", results=[operands[-1].type], operands=list(operands), attributes=attributes, regions=1, ip=at,
+    )
+    copy = generic.clone(at).operation
+    copy.regions[0].blocks[0].append_to(made.regions[0])
+    copy.erase()
+    return made.results[0]

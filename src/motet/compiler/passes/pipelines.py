@@ -73,7 +73,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
 FUSE_FOR_CPU: tuple[Step, ...] = (
     "fuse-attention", "hoist-loop-invariants", "join-loop-products", "hoist-loop-products",
     "unroll-loops{products=true most=512}", "expand-products", "narrow-quantised-products", "keep-block-weights",
-    "sink-dequantisations", Cleaned(("dynamic-transposed-conv", "transposed-conv-by-phases")),
+    "sink-dequantisations", Cleaned(("transposed-conv-by-phases",)),
     "compute-slices", "flatten-concats", "collect-insertions", "scatter-in-place", "inline-gathers", "reshape-rows",
     "repeat-element-wise",
 )

@@ -33,7 +33,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "motet.compiler.sharding": ("shard",),
     "motet.compiler.passes.normalise": (
-        "collapse-broadcasts", "decompose-softmax", "drop-casts", "dynamic-transposed-conv", "fold-empty-tensors",
+        "collapse-broadcasts", "decompose-softmax", "drop-casts", "fold-empty-tensors",
         "fold-numbers", "fold-uninitialized-slices", "hoist-constants", "lower-transposed-conv", "repeat-extracts",
         "resolve-extracts", "resolve-reshapes", "reuse-sorted-extents", "simplify-sizes", "slice-after-splitting",
         "slice-extracts", "split-groups", "store-scalar-results", "transposed-conv-by-phases", "window-scatters",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import recreate
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import PARAMETER, Program
@@ -72,7 +73,7 @@ def _merge(program: Program, operation: ir.Operation) -> bool:
         operands[found.image] = _regrouped(operands[found.image], found.axes[found.image], found, at)
         operands[found.filters] = _widened(program, operands[found.filters], operation, found)
         operands[2] = _regrouped(operands[2], found.axes[2], found, at)
-        value = _cloned(operation, operands, at)
+        value = recreate(operation, operands, at=at)
     for each in chain:
         with each.location:
             at = ir.InsertionPoint(each)
@@ -81,7 +82,7 @@ def _merge(program: Program, operation: ir.Operation) -> bool:
                 operand if operand == value else _regrouped(operand, axis, found, at)
                 for operand, axis in zip(own, _group_axes(each, found), strict=True)
             ]
-            value = _cloned(each, own, at)
+            value = recreate(each, own, at=at)
             operation = each
     collapse.operands[0] = value
     return True
@@ -189,20 +190,6 @@ def _group_axes(user: ir.Operation, found: _Groups) -> list[int | None]:
 # -- rewriting -------------------------------------------------------------------------------------
 
 
-def _cloned(operation: ir.Operation, operands: list[ir.Value], at: ir.InsertionPoint) -> ir.Value:
-    """A copy of `operation` with other operands."""
-    made = ir.Operation.create(
-        "linalg.generic", results=[operands[-1].type], operands=operands,
-        attributes={name: operation.attributes[name] for name in ("indexing_maps", "iterator_types",
-                                                                  "operandSegmentSizes")},
-        regions=1, ip=at,
-    )
-    copy = operation.clone(at).operation
-    copy.regions[0].blocks[0].append_to(made.regions[0])
-    copy.erase()
-    return made.results[0]
-
-
 def _regrouped(value: ir.Value, axis: int | None, found: _Groups, at: ir.InsertionPoint) -> ir.Value:
     """`value` with its groups, along `axis`, and the following axis regrouped; its producers are rewritten."""
     if axis is None:
@@ -233,7 +220,7 @@ def _regrouped(value: ir.Value, axis: int | None, found: _Groups, at: ir.Inserti
                 operand if not isinstance(operand.type, ir.RankedTensorType) else _regrouped(operand, own, found, at)
                 for operand, own in zip(owner.operands, axes, strict=True)
             ]
-            return _cloned(owner, operands, at)
+            return recreate(owner, operands, at=at)
     groups = [[a] for a in range(axis)] + [[axis, axis + 1]] + [[a] for a in range(axis + 2, len(shape))]
     flat = [*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]]
     reassociation = ir.Attribute.parse(str(groups))

@@ -40,19 +40,21 @@ class ResultPhase:
 
 @dataclass(frozen=True)
 class PhasedAxis:
-    """A spatial axis: its dimensions `dim` in the nest of the result and `tap` of the window, its number in the result
-    and in the image. Pixels are at `offset + step * i` among zeros, `pixels` of them; the elements of the window, of
-    which there are `window`, are `dilation` apart; the result has `extent` points."""
+    """A spatial axis: its numbers in the image, the result and the filters, and its dimensions in the nest, `dim` of
+    the result and `tap` of the window. Pixels are at `offset + step * i` among zeros, `pixels` of them; the elements of
+    the window, of which there are `window`, are `dilation` apart; the result has `extent` points. If a call decides
+    `pixels` and `extent`, an axis has `runs`, but no bounds."""
 
+    image: int
+    result: int
+    filters: int
     dim: int
     tap: int
-    result: int
-    image: int
     step: int
     offset: int
-    pixels: int
     dilation: int
     window: int
+    pixels: int
     extent: int
 
     @property
@@ -60,22 +62,34 @@ class PhasedAxis:
         """The number of points before the first: phases with more taps are then last, and all begin at one pixel."""
         return (self.step - 1 - self.offset) % self.step
 
+    @property
+    def runs(self) -> tuple[PhaseRun, ...]:
+        """All phases, without bounds."""
+        runs: list[PhaseRun] = []
+        for r in range(self.step):
+            phase = self._alone(r)
+            if runs and self._continues(runs[-1], phase):
+                runs[-1] = replace(runs[-1], count=runs[-1].count + 1)
+            else:
+                runs.append(phase)
+        return tuple(runs)
+
+    @property
+    def whole(self) -> PhaseRun:
+        """All phases as one run of a window that is not dilated, for a result of whole steps. Its elements exceed the
+        window where a phase has fewer than others."""
+        shift = -(self.offset // self.step)
+        taps = (self.step + self.window - 2 - self.offset) // self.step - shift + 1
+        return PhaseRun(0, self.step, taps, shift, 1, self.offset % self.step, self.step, 0, self.extent // self.step)
+
     def split(self) -> tuple[tuple[PhaseRun, ...], tuple[ResultPhase, ...]]:
         """The runs, and the phases of the result in order."""
-        runs: list[PhaseRun] = []
-        where: dict[int, tuple[int, int]] = {}
-        for r in range(self.step):
-            found = self._alone(r)
-            last = runs[-1] if runs else None
-            if last is not None and self._continues(last, found):
-                runs[-1] = replace(last, count=last.count + 1)
-            else:
-                runs.append(found)
-            where[r] = len(runs) - 1, runs[-1].count - 1
-        phases: list[ResultPhase] = []
+        runs, phases = self.runs, []
         for place in range(min(self.step, self.extent)):
             carry, r = divmod(place + self.crop, self.step)
-            phases.append(ResultPhase(*where[r], place, carry, -(-(self.extent - place) // self.step)))
+            number = next(n for n, run in enumerate(runs) if r < run.first + run.count)
+            count = -(-(self.extent - place) // self.step)
+            phases.append(ResultPhase(number, r - runs[number].first, place, carry, count))
         bounded = [self._bounded(run, [p for p in phases if p.run == number]) for number, run in enumerate(runs)]
         return tuple(bounded), tuple(replace(p, begin=p.begin - bounded[p.run].low) for p in phases)
 
@@ -93,10 +107,10 @@ class PhasedAxis:
                    self.step // common)
 
     @staticmethod
-    def _continues(last: PhaseRun, found: PhaseRun) -> bool:
-        if not last.taps or not found.taps:
-            return last.taps == found.taps
-        return (last.taps, last.shift, last.element - last.count) == (found.taps, found.shift, found.element)
+    def _continues(last: PhaseRun, phase: PhaseRun) -> bool:
+        if not last.taps or not phase.taps:
+            return last.taps == phase.taps
+        return (last.taps, last.shift, last.element - last.count) == (phase.taps, phase.shift, phase.element)
 
     def _bounded(self, run: PhaseRun, phases: list[ResultPhase]) -> PhaseRun:
         """`run` with the points that its phases need, and those that make the image exactly as long as read."""

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
-from motet.compiler.ir.nests import loops
+from motet.compiler.ir.current import create, recreate
+from motet.compiler.ir.sizes import constant_index, element_at, on_indices
 from motet.compiler.passes.normalise.splitting import Split
 
 
 @dataclass(frozen=True)
 class Repeating:
-    """A tensor of `shape`, whose axis `axis` holds `shape[axis] // own` times the filters of the original, which are
-    `own`. Its axes `others` do not correspond to those of the original."""
+    """A tensor of `shape`, of which a call decides `sizes`; its axis `axis` holds the filters of the original several
+    times. Its axes `others` do not correspond to those of the original."""
 
     shape: tuple[int, ...]
     axis: int
-    own: int
     others: frozenset[int]
+    sizes: tuple[ir.Value, ...] = ()
 
     def takes(self, operation: ir.Operation) -> bool:
         """Whether an element-wise operation can move: its operands of other shapes do not vary along `others`."""
@@ -33,34 +34,29 @@ class Repeating:
             for each in maps_of(operation)[:-1] if each != whole for result in each.results
         )
 
-    def moved(self, operation: ir.Operation, value: ir.Value | None, at: ir.InsertionPoint) -> ir.Value:
-        """The result of `operation` on `value`, which replaces its operands of the original shape."""
+    def moved(self, operation: ir.Operation, value: ir.Value | None) -> ir.Value:
+        """The result of `operation` on `value`, which replaces its operands of the original shape, at the current
+        insertion point."""
         whole = ir.AffineMap.get_identity(len(self.shape), operation.context)
-        maps = maps_of(operation)
         operands: list[ir.Value] = []
         with operation.location:
-            for operand, each in zip(list(operation.operands)[:-1], maps, strict=False):
+            for operand, each in zip(list(operation.operands)[:-1], maps_of(operation), strict=False):
                 dims = [ir.AffineDimExpr(result).position for result in each.results]
                 if each == whole and value is not None:
-                    operands.append(value)
+                    operand = value
                 elif self.axis in dims:
-                    operands.append(repeated(operand, dims.index(self.axis), self.shape[self.axis], at))
-                else:
-                    operands.append(operand)
-            kind = ir.RankedTensorType.get(self.shape, ir.RankedTensorType(operation.results[0].type).element_type)
-            operands.append(ir.Operation.create("tensor.empty", results=[kind], ip=at).result)
-            made = ir.Operation.create(
-                "linalg.generic", results=[kind], operands=operands,
-                attributes={
-                    name: operation.attributes[name]
-                    for name in ("indexing_maps", "iterator_types", "operandSegmentSizes")
-                },
-                regions=1, ip=at,
-            )
-            copy = operation.clone(at).operation
-        copy.regions[0].blocks[0].append_to(made.regions[0])
-        copy.erase()
-        return made.results[0]
+                    operand = _repeated(operand, dims.index(self.axis), self.shape[self.axis])
+                operands.append(operand)
+            return recreate(operation, [*operands, self._empty(operation.results[0])])
+
+    def begun(self, initial: ir.Value) -> ir.Value:
+        """The tensor that `is_initial` says is one, at the current insertion point."""
+        owner = initial.owner.operation
+        return self._empty(initial) if owner.name == "tensor.empty" else self.moved(owner, None)
+
+    def _empty(self, value: ir.Value) -> ir.Value:
+        kind = ir.RankedTensorType.get(self.shape, ir.RankedTensorType(value.type).element_type)
+        return create("tensor.empty", kind, list(self.sizes))
 
 
 def element_wise_users(operation: ir.Operation, repeating: Sequence[Repeating]) -> list[ir.Operation]:
@@ -86,54 +82,34 @@ def is_initial(value: ir.Value) -> bool:
     return split.is_element_wise(owner) and whole not in maps_of(owner)[:-1]
 
 
-def repeated(value: ir.Value, axis: int, extent: int, at: ir.InsertionPoint) -> ir.Value:
+def _repeated(value: ir.Value, axis: int, extent: int) -> ir.Value:
     """`value` again and again along `axis`, up to `extent`."""
-    kind = ir.RankedTensorType(value.type)
-    own = kind.shape[axis]
-    if own == extent:
-        return value
-    shape = [extent if a == axis else size for a, size in enumerate(kind.shape)]
-
-    def at_place(body: IndexBody) -> list[ir.Value]:
-        places = [body.point(a) for a in range(len(shape))]
-        places[axis] = body.binary("arith.remui", places[axis], body.number(own))
-        return places
-
-    return gathered(value, shape, at_place, at)
-
-
-class IndexBody:
-    """Writes index arithmetic into the body of a nest."""
-
-    def __init__(self, at: ir.InsertionPoint) -> None:
-        self.at = at
-
-    def number(self, value: int) -> ir.Value:
-        index = ir.IndexType.get()
-        return ir.Operation.create(
-            "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}, ip=self.at,
-        ).result
-
-    def binary(self, name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        return ir.Operation.create(name, results=[ir.IndexType.get()], operands=[a, b], ip=self.at).result
-
-    def point(self, dim: int) -> ir.Value:
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
-        return ir.Operation.create(
-            "linalg.index", results=[ir.IndexType.get()], attributes={"dim": attribute}, ip=self.at
-        ).result
+    shape = list(ir.RankedTensorType(value.type).shape)
+    filters, shape[axis] = shape[axis], extent
+    return value if filters == extent else gathered(value, shape, lambda point: [
+        on_indices("arith.remui", index, constant_index(filters)) if a == axis else index
+        for a, index in enumerate(point)])
 
 
 def gathered(
-    value: ir.Value, shape: Sequence[int], places: Callable[[IndexBody], list[ir.Value]], at: ir.InsertionPoint
+    value: ir.Value, shape: Sequence[int], indices: Callable[[list[ir.Value]], Sequence[ir.Value]]
 ) -> ir.Value:
-    """A tensor of `shape`, of elements of `value` at the indices that `places` computes for each point."""
+    """A tensor of `shape`, of elements of `value` at the indices that `indices` computes from those of each point, at
+    the current insertion point."""
     kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
-    empty = ir.Operation.create("tensor.empty", results=[kind], ip=at).result
-
-    def element(block: ir.Block) -> ir.Value:
-        operands = [value, *places(IndexBody(ir.InsertionPoint(block)))]
-        return ir.Operation.create("tensor.extract", results=[kind.element_type], operands=operands).result
-
-    with at:
-        return loops([], empty, [ir.AffineMap.get_identity(len(shape))], element)
+    parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
+    made = ir.Operation.create(
+        "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, [])],
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))]),
+            "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
+        },
+        regions=1,
+    )
+    number, index = ir.IntegerType.get_signless(64), ir.IndexType.get()
+    with ir.InsertionPoint(ir.Block.create_at_start(made.regions[0], [kind.element_type])):
+        dims = [ir.IntegerAttr.get(number, dim) for dim in range(kind.rank)]
+        point = [create("linalg.index", index, [], {"dim": dim}) for dim in dims]
+        ir.Operation.create("linalg.yield", operands=[element_at(value, indices(point))])
+    return made.result

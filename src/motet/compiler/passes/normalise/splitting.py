@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import reassociation_attribute
+from motet.compiler.ir.attributes import maps_of, reassociation_attribute
+from motet.compiler.ir.current import recreate
 from motet.compiler.ir.sizes import extent_of
 
 
@@ -85,7 +86,7 @@ class Split:
         with user.location:
             own: list[ir.Value] = []
             maps: list[ir.AffineMap] = []
-            for operand, each, whole in zip(user.operands, _maps(user), self._whole(user), strict=True):
+            for operand, each, whole in zip(user.operands, maps_of(user), self._whole(user), strict=True):
                 axes = [ir.AffineDimExpr(result).position for result in each.results]
                 dims = [ir.AffineExpr.get_dim(d, user.context) for axis in axes for d in self.groups[axis]]
                 maps.append(ir.AffineMap.get(len(self.shape), 0, dims, user.context))
@@ -97,24 +98,12 @@ class Split:
                     operand = self._expand(operand, axes, at)
                 own.append(operand)
             parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
-            made = ir.Operation.create(
-                "linalg.generic", results=[own[-1].type], operands=own,
-                attributes={
-                    "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps]),
-                    "iterator_types": ir.ArrayAttr.get([parallel] * len(self.shape)),
-                    "operandSegmentSizes": user.attributes["operandSegmentSizes"],
-                },
-                regions=1, ip=at,
-            )
-            copy = user.clone(at).operation
-        copy.regions[0].blocks[0].append_to(made.regions[0])
-        copy.erase()
-        return made.results[0]
+            return recreate(user, own, maps, [parallel] * len(self.shape), at)
 
     def _whole(self, operation: ir.Operation) -> list[bool]:
         """Which operands have the original shape."""
         identity = ir.AffineMap.get_identity(len(self.groups), operation.context)
-        return [each == identity for each in _maps(operation)]
+        return [each == identity for each in maps_of(operation)]
 
     def is_element_wise(self, operation: ir.Operation) -> bool:
         """Whether an operation has one result, iterates over exactly its points, and does not depend on indices."""
@@ -124,7 +113,7 @@ class Split:
             return False
         names = {each.operation.name for each in operation.regions[0].blocks[0].operations}
         return not names & {"linalg.index", "tensor.extract"} and all(
-            isinstance(result, ir.AffineDimExpr) for each in _maps(operation) for result in each.results
+            isinstance(result, ir.AffineDimExpr) for each in maps_of(operation) for result in each.results
         )
 
     def user(self, operation: ir.Operation) -> ir.Operation | None:
@@ -146,7 +135,3 @@ def dynamic_extents(value: ir.Value, at: ir.InsertionPoint) -> list[ir.Value]:
     kind = ir.RankedTensorType(value.type)
     with at:
         return [extent_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
-
-
-def _maps(operation: ir.Operation) -> list[ir.AffineMap]:
-    return [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(operation.attributes["indexing_maps"])]

@@ -7,157 +7,73 @@
 Points of the result whose distance is a multiple of the step use the same elements of the window. Neighbouring phases
 that use equally many elements, at the same pixels, form a *run*: one convolution whose filters are those of the phases,
 one after the other. A phase that uses no element is the initial value. The results are interleaved by one kernel, which
-also crops them; element-wise operations on the result run before that. Source: Shi et al., "Is the deconvolution layer
-the same as a convolutional layer?", 2016.
+also crops them; element-wise operations on the result run before that. Of images of dynamic extents, %y is %r with
+phases innermost, cropped. Source: see `spread_convolution.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.attributes import reassociation
+from motet.compiler.ir.attributes import reassociation_attribute
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.find import captured_values
+from motet.compiler.ir.nests import nest
 from motet.compiler.ir.program import parameters_of
-from motet.compiler.kernels.roles import Structure, is_convolution, structure_of
+from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import INTERLEAVED
-from motet.compiler.passes.normalise.lower_transposed_conv import padded, shape_of, spread_of
 from motet.compiler.passes.normalise.phases import PhasedAxis, PhaseRun, ResultPhase
-from motet.compiler.passes.normalise.repeating import (
-    IndexBody,
-    Repeating,
-    element_wise_users,
-    gathered,
-    is_initial,
+from motet.compiler.passes.normalise.repeating import element_wise_users, is_initial
+from motet.compiler.passes.normalise.spread_convolution import (
+    SpreadConvolution,
+    padded,
+    shape_of,
+    sliced,
+    spread_convolutions,
 )
-from motet.compiler.passes.normalise.spread_axes import SpreadAxis, spread_axes
 
 _MOST_PHASES = 128  # each is a stage of the kernel that interleaves them
 
 
 @dataclass(frozen=True)
 class TransposedConvByPhases(FunctionPass):
-    """Keeps convolutions with dynamic extents (see `dynamic-transposed-conv`), with filters that are computed from
-    inputs, and with steps of 1."""
+    """Keeps convolutions with filters that are computed from inputs, and with steps of 1; of those with dynamic extents
+    also dilated and grouped ones."""
 
     name = "transposed-conv-by-phases"
 
     def run_on(self, function: ir.Operation) -> bool:
-        constants = set(parameters_of(function))
-        found = 0
-        for block in function.regions[0].blocks:
-            while (upsampling := _first(block, constants)) is not None:  # a rewriting erases other operations
-                _PhaseWriter(*upsampling, found).run()
-                found += 1
-        if found:
+        constants, number = {*parameters_of(function)}, 0
+        for convolution in spread_convolutions(function, lambda each: _is_divided(each, constants)):
+            if convolution.known:
+                _PhaseWriter(convolution, number).run()
+            else:
+                _DynamicWriter(convolution).run()
+            number += 1
+        if number:
             erase_unused(function)
-        return found > 0
+        return number > 0
 
 
-@dataclass(frozen=True)
-class _Transposed:
-    """`image` and `filters` are the numbers of the convolution's operands, `source` the tensor between the zeros.
-    `filter_dim` is the dimension over filters, `filter_axis` their axis in the result."""
-
-    structure: Structure
-    image: int
-    filters: int
-    source: ir.Value
-    filter_dim: int
-    filter_axis: int
-    axes: tuple[PhasedAxis, ...]
+def _is_divided(convolution: SpreadConvolution, constants: set[ir.Value]) -> bool:
+    operation, axes = convolution.operation, convolution.axes
+    if len(operation.operands) != 3 or not convolution.filter_axes:  # those of bytes have zero points, too
+        return False
+    if not convolution.known and (
+        shape_of(operation.results[0]) or convolution.spread.grouped or any(axis.dilation != 1 for axis in axes)
+    ):
+        return False
+    constant = is_initial(operation.operands[2]) and _is_constant(operation.operands[convolution.filters], constants)
+    return constant and 1 < math.prod(axis.step for axis in axes) <= _MOST_PHASES
 
 
-def _first(block: ir.Block, constants: set[ir.Value]) -> tuple[ir.Operation, _Transposed] | None:
-    for each in block.operations:
-        found = _match(each.operation, constants)
-        if found is not None:
-            return each.operation, found
-    return None
-
-
-# -- matching --------------------------------------------------------------------------------------
-
-
-def _match(operation: ir.Operation, constants: set[ir.Value]) -> _Transposed | None:
-    if not is_convolution(operation):
-        return None
-    structure = structure_of(operation)
-    shaped = all(isinstance(value.type, ir.RankedTensorType) for value in operation.operands)
-    if structure is None or not shaped or not all(shape_of(value) for value in operation.operands):
-        return None
-    for image, filters in ((0, 1), (1, 0)):
-        inserted = _among_zeros(operation.operands[image])
-        if inserted is None or any(entry.single is None for entry in structure.maps[filters]):
-            continue
-        source, offsets, steps = inserted
-        axes = spread_axes(structure, image, filters, offsets, steps)
-        own = {entry.single for entry in structure.maps[filters]}
-        seen = {d for entry in structure.maps[image] for d in entry.dims}
-        found = [a for a, entry in enumerate(structure.maps[-1]) if entry.single in own - seen]
-        if axes is None or len(found) != 1 or all(axis.step == 1 for axis in axes):
-            continue
-        known = is_constant(operation.operands[filters], constants) and is_initial(operation.operands[2])
-        if known and math.prod(axis.step for axis in axes) <= _MOST_PHASES:
-            filter_dim = structure.maps[-1][found[0]].single
-            assert filter_dim is not None
-            phased = _phased(axes, source, operation.operands[filters], operation.results[0])
-            return _Transposed(structure, image, filters, source, filter_dim, found[0], phased)
-    return None
-
-
-def _among_zeros(value: ir.Value) -> tuple[ir.Value, list[int], list[int]] | None:
-    """The tensor that is inserted among zeros, with its offsets and steps, also where channels are then split into
-    groups."""
-    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    if owner is None:
-        return None
-    if owner.name != "tensor.expand_shape":
-        found = spread_of(owner)
-        return None if found is None else (owner.operands[0], *found)
-    inner = _among_zeros(owner.operands[0])
-    if inner is None:
-        return None
-    source, offsets, steps = inner
-    groups = [list(group) for group in reassociation(owner)]
-    if any(len(group) > 1 and (offsets[a] or steps[a] != 1) for a, group in enumerate(groups)):
-        return None
-    wide, narrow = shape_of(value), shape_of(source)
-    shape = [size for a, group in enumerate(groups) for size in (
-        [narrow[a]] if len(group) == 1 else [wide[axis] for axis in group])]
-    kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(source.type).element_type)
-    with owner.location:
-        expanded = ir.Operation.create(
-            "tensor.expand_shape", results=[kind], operands=[source],
-            attributes={
-                "reassociation": owner.attributes["reassociation"],
-                "static_output_shape": ir.DenseI64ArrayAttr.get(shape),
-            }, ip=ir.InsertionPoint(owner),
-        ).result
-    where = [a for a, group in enumerate(groups) for _ in group]
-    return expanded, [offsets[a] for a in where], [steps[a] for a in where]
-
-
-def _phased(
-    axes: Sequence[SpreadAxis], source: ir.Value, filters: ir.Value, result: ir.Value
-) -> tuple[PhasedAxis, ...]:
-    """The axes with the extents of the pixels `source`, the window and the result."""
-    pixels, window, extents = shape_of(source), shape_of(filters), shape_of(result)
-    return tuple(
-        PhasedAxis(
-            axis.dim, axis.tap, axis.result, axis.image, axis.step, axis.offset, pixels[axis.image], axis.dilation,
-            window[axis.filters], extents[axis.result],
-        )
-        for axis in axes
-    )
-
-
-def is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
+def _is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
     """Whether a tensor is computed from parameters alone."""
     seen: set[ir.Value] = set()
     stack = [value]
@@ -172,7 +88,7 @@ def is_constant(value: ir.Value, constants: set[ir.Value]) -> bool:
     return True
 
 
-# -- rewriting -------------------------------------------------------------------------------------
+# -- known extents ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -182,170 +98,177 @@ class _RunPiece:
     runs: tuple[PhaseRun, ...]
     phases: tuple[tuple[ResultPhase, ...], ...]
 
-    @property
-    def count(self) -> int:
-        return math.prod(run.count for run in self.runs)
-
 
 class _PhaseWriter:
     """Replaces a convolution, and the element-wise operations on it, by those of the phases; `number` marks them."""
 
-    def __init__(self, operation: ir.Operation, found: _Transposed, number: int) -> None:
-        self.operation = operation
-        self.found = found
+    def __init__(self, convolution: SpreadConvolution, number: int) -> None:
+        self.convolution = convolution
+        self.operation = convolution.operation
         self.number = number
-        self.own = shape_of(operation.results[0])
-        self.spatial = frozenset(axis.result for axis in found.axes)
 
     def run(self) -> None:
-        pieces = list(self._pieces())
-        moving = [self._repeating(piece) for piece in pieces]
-        users = element_wise_users(self.operation, moving)
-        last = users[-1] if users else self.operation
-        at = ir.InsertionPoint(last)
-        with self.operation.location:
-            kind = ir.RankedTensorType(last.results[0].type)
-            whole = ir.Operation.create("tensor.empty", results=[kind], ip=at).result
+        operation, convolution, pieces = self.operation, self.convolution, list(self._pieces())
+        moving = [convolution.repeating(piece.runs, [run.high - run.low for run in piece.runs]) for piece in pieces]
+        users = element_wise_users(operation, moving)
+        last = users[-1] if users else operation
+        with operation.location, ir.InsertionPoint(last):
+            whole = create("tensor.empty", last.results[0].type, [])
             for piece, repeating in zip(pieces, moving, strict=True):
-                value = self._computed(piece, repeating, at)
+                value = repeating.begun(operation.operands[2])
+                if all(run.taps for run in piece.runs):
+                    image, filters = convolution.bordered(piece.runs), convolution.filters_of(piece.runs)
+                    value = convolution.sums(piece.runs, image, filters, value)
                 for user in users:
-                    value = repeating.moved(user, value, at)
-                whole = self._inserted(piece, value, whole, at)
+                    value = repeating.moved(user, value)
+                whole = self._inserted(piece, value, whole)
         last.results[0].replace_all_uses_with(whole)
-        for each in reversed([self.operation, *users]):
+        for each in reversed([operation, *users]):
             each.erase()
 
     def _pieces(self) -> Iterator[_RunPiece]:
-        split = [axis.split() for axis in self.found.axes]
+        split = [axis.split() for axis in self.convolution.axes]
         for numbers in product(*(range(len(runs)) for runs, _ in split)):
             phases = tuple(
-                tuple(phase for phase in own if phase.run == number)
-                for number, (_, own) in zip(numbers, split, strict=True)
+                tuple(phase for phase in phases if phase.run == number)
+                for number, (_, phases) in zip(numbers, split, strict=True)
             )
             if all(phases):
                 yield _RunPiece(tuple(runs[n] for n, (runs, _) in zip(numbers, split, strict=True)), phases)
 
-    def _repeating(self, piece: _RunPiece) -> Repeating:
-        shape = list(self.own)
-        for axis, run in zip(self.found.axes, piece.runs, strict=True):
-            shape[axis.result] = run.high - run.low
-        filters = self.own[self.found.filter_axis]
-        shape[self.found.filter_axis] = filters * piece.count
-        return Repeating(tuple(shape), self.found.filter_axis, filters, self.spatial)
-
-    def _computed(self, piece: _RunPiece, repeating: Repeating, at: ir.InsertionPoint) -> ir.Value:
-        """The convolution of a piece; its initial value if no pixel is read."""
-        found, initial = self.found, self.operation.operands[2]
-        owner = initial.owner.operation
-        if owner.name == "tensor.empty":
-            kind = ir.RankedTensorType.get(repeating.shape, ir.RankedTensorType(initial.type).element_type)
-            begin = ir.Operation.create("tensor.empty", results=[kind], ip=at).result
-        else:
-            begin = repeating.moved(owner, None, at)
-        if not all(run.taps for run in piece.runs):
-            return begin
-        operands = [begin] * 3
-        operands[found.image] = self._bordered(piece, at)
-        operands[found.filters] = self._filters(piece, at)
-        made = ir.Operation.create(
-            "linalg.generic", results=[begin.type], operands=operands, attributes=self._nest(piece), regions=1, ip=at,
-        )
-        copy = self.operation.clone(at).operation
-        copy.regions[0].blocks[0].append_to(made.regions[0])
-        copy.erase()
-        return made.result
-
-    def _bordered(self, piece: _RunPiece, at: ir.InsertionPoint) -> ir.Value:
-        """The image with a zero border as wide as windows extend."""
-        rank = len(shape_of(self.found.source))
-        low, high = [0] * rank, [0] * rank
-        for axis, run in zip(self.found.axes, piece.runs, strict=True):
-            low[axis.image], high[axis.image] = axis.padding(run)
-        return padded(self.found.source, low, high, at)
-
-    def _filters(self, piece: _RunPiece, at: ir.InsertionPoint) -> ir.Value:
-        """The filters of a piece, one phase after the other."""
-        found = self.found
-        value = self.operation.operands[found.filters]
-        own = {entry.single: axis for axis, entry in enumerate(found.structure.maps[found.filters])}
-        shape = shape_of(value)
-        filters, wide = own[found.filter_dim], list(shape)
-        wide[filters] *= piece.count
-        for axis, run in zip(found.axes, piece.runs, strict=True):
-            wide[own[axis.tap]] = run.taps
-
-        def places(body: IndexBody) -> list[ir.Value]:
-            indices = [body.point(a) for a in range(len(wide))]
-            number = indices[filters]
-            indices[filters] = body.binary("arith.remui", number, body.number(shape[filters]))
-            phase = body.binary("arith.divui", number, body.number(shape[filters]))
-            for axis, run in reversed(list(zip(found.axes, piece.runs, strict=True))):
-                tap = own[axis.tap]
-                element = body.binary("arith.muli", indices[tap], body.number(run.stride))
-                element = body.binary("arith.addi", element, body.number(run.element))
-                within = body.binary("arith.remui", phase, body.number(run.count))
-                indices[tap] = body.binary("arith.subi", element, within)
-                phase = body.binary("arith.divui", phase, body.number(run.count))
-            return indices
-
-        return gathered(value, wide, places, at)
-
-    def _nest(self, piece: _RunPiece) -> dict[str, ir.Attribute]:
-        """The attributes of a piece's convolution, without dimensions of windows of one element."""
-        found, structure, context = self.found, self.found.structure, self.operation.context
-        single = {axis.tap for axis, run in zip(found.axes, piece.runs, strict=True) if run.taps == 1}
-        steps = {axis.tap: run.dilation for axis, run in zip(found.axes, piece.runs, strict=True)}
-        kept = [d for d in range(len(structure.sizes)) if d not in single]
-        maps: list[ir.AffineMap] = []
-        for entries in structure.maps:
-            results: list[ir.AffineExpr] = []
-            for entry in entries:
-                result = ir.AffineExpr.get_constant(entry.constant, context)
-                for d, factor in entry.terms:
-                    if d not in single:
-                        windowed = len(entry.terms) > 1 and d in steps
-                        step = steps[d] if windowed else factor
-                        result = result + ir.AffineExpr.get_dim(kept.index(d), context) * step
-                results.append(result)
-            maps.append(ir.AffineMap.get(len(kept), 0, results, context))
-        iterators = list(ir.ArrayAttr(self.operation.attributes["iterator_types"]))
-        return {
-            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(each) for each in maps], context),
-            "iterator_types": ir.ArrayAttr.get([iterators[d] for d in kept], context),
-            "operandSegmentSizes": self.operation.attributes["operandSegmentSizes"],
-        }
-
-    def _inserted(self, piece: _RunPiece, value: ir.Value, whole: ir.Value, at: ir.InsertionPoint) -> ir.Value:
+    def _inserted(self, piece: _RunPiece, value: ir.Value, whole: ir.Value) -> ir.Value:
         """`whole` with the phases of a piece, which `value` has one after the other along the filters."""
-        rank, filters = len(self.own), self.own[self.found.filter_axis]
+        shape, (_, filters) = shape_of(self.operation.results[0]), self.convolution.filter_axes
         for chosen in product(*piece.phases):
-            begin, count, place, step = [0] * rank, list(self.own), [0] * rank, [1] * rank
-            number = 0
-            for axis, run, phase in zip(self.found.axes, piece.runs, chosen, strict=True):
+            count, begin, place, number = list(shape), {}, {}, 0
+            for axis, run, phase in zip(self.convolution.axes, piece.runs, chosen, strict=True):
                 number = number * run.count + phase.number
-                begin[axis.result], count[axis.result] = phase.begin, phase.count
-                place[axis.result], step[axis.result] = phase.place, axis.step
-            begin[self.found.filter_axis] = number * filters
-            part = _slice("tensor.extract_slice", [value], count, begin, [1] * rank, at)
-            whole = _slice("tensor.insert_slice", [part, whole], count, place, step, at)
+                count[axis.result], begin[axis.result], place[axis.result] = phase.count, phase.begin, phase.place
+            begin[filters] = number * shape[filters]
+            part = sliced([value], count, begin)
+            whole = sliced([part, whole], count, place, {axis.result: axis.step for axis in self.convolution.axes})
             mark = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), self.number)
             whole.owner.operation.attributes[INTERLEAVED] = mark
         return whole
 
 
-# Parameters: those of both operations.
-def _slice(
-    name: str, operands: Sequence[ir.Value], sizes: Sequence[int], offsets: Sequence[int], strides: Sequence[int],
-    at: ir.InsertionPoint,
-) -> ir.Value:
-    element = ir.RankedTensorType(operands[0].type).element_type
-    kind = operands[1].type if len(operands) > 1 else ir.RankedTensorType.get(list(sizes), element)
-    return ir.Operation.create(
-        name, results=[kind], operands=list(operands),
-        attributes={
-            "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
-            "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
-            "static_strides": ir.DenseI64ArrayAttr.get(list(strides)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1] * len(operands) + [0, 0, 0]),
-        }, ip=at,
-    ).result
+# -- dynamic extents -------------------------------------------------------------------------------
+
+
+def _plus(value: ir.Value, number: int) -> ir.Value:
+    return on_indices("arith.addi", value, constant_index(number))
+
+
+class _DynamicWriter:
+    """Replaces a convolution by one of each piece, whose points it brings in order. All pieces read from the first
+    pixel on; the last run along an axis has the longest windows."""
+
+    def __init__(self, convolution: SpreadConvolution) -> None:
+        self.convolution, self.operation = convolution, convolution.operation
+        kind = ir.RankedTensorType(self.operation.results[0].type)
+        self.element, self.whole = kind.element_type, list(kind.shape)
+        self.places = {axis.result: number for number, axis in enumerate(convolution.axes)}
+        self.shape = [DYNAMIC if axis in self.places else size for axis, size in enumerate(self.whole)]  # of a phase
+        self.groups: list[list[int]] = []  # the axes of `_layout` for each axis of the result
+        for axis in range(len(self.whole)):
+            first = self.groups[-1][-1] + 1 if self.groups else 0
+            self.groups.append([first, first + 1] if axis in self.places else [first])
+
+    def run(self) -> None:
+        operation, axes = self.operation, self.convolution.axes
+        with operation.location, ir.InsertionPoint(operation):
+            extents = [extent_of(operation.operands[2], axis) for axis in range(len(self.whole))]
+            points = {axis.result: self._points(axis, extents[axis.result]) for axis in axes}
+            sizes = self._dynamic([points.get(axis, extent) for axis, extent in enumerate(extents)], self.shape)
+            image, pieces = self._bordered(points), list(product(*(axis.runs for axis in axes)))
+            parts = [(piece, self._ordered(piece, self._sums(piece, image, sizes, points), sizes)) for piece in pieces
+                     if all(run.taps for run in piece)]
+            whole = parts[0][1] if len(pieces) == 1 else self._begun(len(parts) < len(pieces), extents, points, sizes)
+            for piece, part in parts if len(pieces) > 1 else ():
+                begin = {self.groups[axis.result][1]: run.first for axis, run in zip(axes, piece, strict=True)}
+                whole = sliced([part, whole], ir.RankedTensorType(part.type).shape, begin, sizes=sizes)
+            merged = create("tensor.collapse_shape", ir.RankedTensorType.get(self.shape, self.element), [whole], {
+                "reassociation": reassociation_attribute(self.groups)})
+            begin = {axis.result: axis.crop for axis in axes}
+            result = sliced([merged], self.whole, begin, sizes=self._dynamic(extents, self.whole))
+        operation.results[0].replace_all_uses_with(result)
+        operation.erase()
+
+    def _points(self, axis: PhasedAxis, extent: ir.Value) -> ir.Value:
+        """The number of points of each phase: those of the result, and those that make the image as long as read."""
+        needed = on_indices("arith.divsi", _plus(extent, axis.crop + axis.step - 1), constant_index(axis.step))
+        pixels, run = extent_of(self.convolution.spread.source, axis.image), axis.runs[-1]
+        return on_indices("arith.maxsi", needed, _plus(pixels, 1 - run.shift - run.taps))
+
+    def _dynamic(self, sizes: Sequence[ir.Value], shape: Sequence[int]) -> list[ir.Value]:
+        """Those of the sizes of all axes that are unknown in `shape`."""
+        return [size for size, known in zip(sizes, shape, strict=True) if known == DYNAMIC]
+
+    def _bordered(self, points: Mapping[int, ir.Value]) -> ir.Value:
+        """The image with a zero border as wide as windows extend."""
+        source = self.convolution.spread.source
+        low, high = [0] * len(self.convolution.spread.shape), [0] * len(self.convolution.spread.shape)
+        missing: list[ir.Value] = []
+        for axis in self.convolution.axes:
+            run = axis.runs[-1]
+            low[axis.image], high[axis.image] = -run.shift, DYNAMIC
+            read = _plus(points[axis.result], run.taps - 1 + run.shift)
+            missing.append(on_indices("arith.subi", read, extent_of(source, axis.image)))
+        return padded(source, low, high, missing)
+
+    def _sums(
+        self, piece: Sequence[PhaseRun], image: ir.Value, sizes: Sequence[ir.Value], points: Mapping[int, ir.Value]
+    ) -> ir.Value:
+        """The convolution of a piece."""
+        convolution, shape = self.convolution, ir.RankedTensorType(image.type).shape
+        read = [extent_of(image, axis) for axis in range(len(shape))]
+        for axis, run in zip(convolution.axes, piece, strict=True):
+            read[axis.image] = _plus(points[axis.result], run.taps - 1)
+        part = sliced([image], shape, {}, sizes=self._dynamic(read, shape))
+        filters = convolution.filters_of(piece)
+        return convolution.sums(piece, part, filters, self._initial(piece, sizes))
+
+    def _initial(self, piece: Sequence[PhaseRun], sizes: Sequence[ir.Value]) -> ir.Value:
+        extents = [DYNAMIC] * len(self.places)
+        return self.convolution.repeating(piece, extents, sizes).begun(self.operation.operands[2])
+
+    def _ordered(self, piece: Sequence[PhaseRun], sums: ir.Value, sizes: Sequence[ir.Value]) -> ir.Value:
+        """The points of a piece with phases behind them, which `sums` has one after the other along the filters."""
+        context, counts = self.operation.context, [run.count for run in piece]
+        layout, groups, (_, place) = self._layout(counts), self.groups, self.convolution.filter_axes
+        if math.prod(counts) == 1:
+            return self._expanded(sums, layout, groups, sizes)
+        within = [[axis + (axis > place) * len(counts)] for axis in range(len(groups))]
+        within[place] = [*range(place, place + len(counts) + 1)]
+        split = self._expanded(sums, [*self.shape[:place], *counts, *self.shape[place:]], within, sizes)
+        phases = [groups[axis][1] for axis in self.places]
+        order = [d for axis, (own, *_) in enumerate(groups) for d in ([*phases, own] if axis == place else [own])]
+        read = ir.AffineMap.get(len(layout), 0, [ir.AffineDimExpr.get(d, context) for d in order], context)
+        maps, empty = [read, ir.AffineMap.get_identity(len(layout), context)], self._empty(layout, sizes)
+        return nest(self.operation, [split], empty, maps, lambda block: block.arguments[0])
+
+    def _begun(
+        self, filled: bool, extents: Sequence[ir.Value], points: Mapping[int, ir.Value], sizes: Sequence[ir.Value]
+    ) -> ir.Value:
+        """A tensor for the points of all phases, `filled` with their initial values if some read no pixel."""
+        layout, full = self._layout([axis.step for axis in self.convolution.axes]), list(extents)
+        if not filled:
+            return self._empty(layout, sizes)
+        for axis in self.convolution.axes:
+            full[axis.result] = on_indices("arith.muli", points[axis.result], constant_index(axis.step))
+        return self._expanded(self._initial((), self._dynamic(full, self.shape)), layout, self.groups, sizes)
+
+    def _layout(self, counts: Sequence[int]) -> list[int]:
+        """The shape of points with `counts` phases, which follow the points along their axes."""
+        return [each for axis, size in enumerate(self.shape) for each in (
+            [size, counts[self.places[axis]]] if axis in self.places else [size])]
+
+    def _expanded(
+        self, value: ir.Value, shape: Sequence[int], groups: Sequence[Sequence[int]], sizes: Sequence[ir.Value]
+    ) -> ir.Value:
+        return create("tensor.expand_shape", ir.RankedTensorType.get(shape, self.element), [value, *sizes], {
+            "reassociation": reassociation_attribute(groups),
+            "static_output_shape": ir.DenseI64ArrayAttr.get(shape)})
+
+    def _empty(self, shape: Sequence[int], sizes: Sequence[ir.Value]) -> ir.Value:
+        return create("tensor.empty", ir.RankedTensorType.get(shape, self.element), sizes)

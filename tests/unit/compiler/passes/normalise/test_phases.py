@@ -15,7 +15,7 @@ CASES = [
 def test_phases_read_the_pixels_of_the_definition(case: tuple[int, int, int, int, int]) -> None:
     step, offset, pixels, dilation, window = case
     for extent in (1, 2, 7, step * pixels + 1):
-        axis = PhasedAxis(0, 1, 0, 0, step, offset, pixels, dilation, window, extent)
+        axis = PhasedAxis(0, 0, 0, 0, 1, step, offset, dilation, window, pixels, extent)
         runs, phases = axis.split()
         read: dict[int, set[tuple[int, int]]] = {}
         for phase in phases:
@@ -42,5 +42,22 @@ def test_phases_read_the_pixels_of_the_definition(case: tuple[int, int, int, int
 
 
 def test_windows_of_whole_steps_are_one_run() -> None:
-    runs, phases = PhasedAxis(0, 1, 0, 0, 2, 2, 28, 1, 4, 56).split()
+    runs, phases = PhasedAxis(0, 0, 0, 0, 1, 2, 2, 1, 4, 28, 56).split()
     assert [run.taps for run in runs] == [2] and runs[0].count == len(phases) == 2
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case[3] == 1], ids=str)
+def test_all_phases_as_one_run_read_the_pixels_of_the_definition(case: tuple[int, int, int, int, int]) -> None:
+    step, offset, pixels, dilation, window = case
+    for extent in (step, 3 * step, step * (pixels + 1)):
+        axis = PhasedAxis(0, 0, 0, 0, 1, step, offset, dilation, window, pixels, extent)
+        run = axis.whole
+        assert (run.low, run.high * step, run.count) == (0, extent, step)
+        for point in range(extent):
+            q, r = divmod(point, step)
+            read = {
+                (run.element - r + run.stride * t, q + run.shift + run.dilation * t) for t in range(run.taps)
+            }
+            assert {(j, pixel) for j, pixel in read if 0 <= j < window} == {
+                (j, (point + j - offset) // step) for j in range(window) if (point + j - offset) % step == 0
+            }
