@@ -42,6 +42,20 @@ def test_what_is_cut_off_does_not_depend_on_extents(extents: list[int | str], at
         np.testing.assert_allclose(session(x), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("window", [3, 4])
+def test_short_floats_of_dynamic_extents(window: int) -> None:
+    """Sums are f32, and the image's border f16."""
+    random = np.random.default_rng(5)
+    x, w = (random.standard_normal(shape).astype(np.float16) for shape in ((2, 3, 4, 5), (3, 2, window, window)))
+    graph = helper.make_graph(
+        [helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT16, ["n", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)], [numpy_helper.from_array(w, "w")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    expected = directly(x, w, [2, 2], [1, 1], 1)
+    np.testing.assert_allclose(motet.load(motet.compile(proto), threads=1)(x), expected, rtol=2e-3, atol=4e-3)
+
+
 def directly(x: np.ndarray, w: np.ndarray, strides: list[int], dilations: list[int], groups: int) -> np.ndarray:
     """The full result of one or two spatial axes by definition, in float64."""
     kernel = w.shape[2:]

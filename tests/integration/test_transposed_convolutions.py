@@ -144,3 +144,47 @@ def test_images_of_dynamic_extents(seed: int) -> None:
         extents = [-(-2 * p // s) + 1 + rng.randint(0, more) for p, s in zip(own, how["strides"], strict=True)]
         x = numbers.standard_normal((1 + more % 3, channels, *extents), np.float32)
         np.testing.assert_allclose(session(x), scattered(x, w, bias, how), rtol=2e-5, atol=2e-5)
+
+
+BETWEEN_ZEROS = """
+func.func @main(%x: tensor<{n}x{channels}x5xf32>, %b: tensor<{extents}xf32>) -> tensor<{n}x9x10xf32> {{
+  %k = arith.constant dense<1.5> : tensor<9x10x{window}xf32>
+  %zero = arith.constant 0.0 : f32
+  %axis = arith.constant 0 : index
+  %n = tensor.dim %x, %axis : tensor<{n}x{channels}x5xf32>
+  %e = tensor.empty({size}) : tensor<{n}x10x{wide}xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<{n}x10x{wide}xf32>) -> tensor<{n}x10x{wide}xf32>
+  %z = tensor.insert_slice %x into %f[0, 0, 1] [{count}, {channels}, 5] [1, 1, 2]
+    : tensor<{n}x{channels}x5xf32> into tensor<{n}x10x{wide}xf32>
+  %o = tensor.empty({size}) : tensor<{n}x9x10xf32>
+  %i = linalg.broadcast ins(%b : tensor<{extents}xf32>) outs(%o : tensor<{n}x9x10xf32>) dimensions = {missing}
+  %r = linalg.conv_1d_ncw_fcw {{strides = dense<1> : tensor<1xi64>, dilations = dense<1> : tensor<1xi64>}}
+    ins(%z, %k : tensor<{n}x10x{wide}xf32>, tensor<9x10x{window}xf32>) outs(%i : tensor<{n}x9x10xf32>)
+    -> tensor<{n}x9x10xf32>
+  return %r : tensor<{n}x9x10xf32>
+}}
+"""
+
+
+@pytest.mark.parametrize(("n", "channels", "extents", "missing"), [
+    (2, 10, "10", [0, 1]),  # initial sums that vary along the image
+    ("?", 10, "10", [0, 1]),
+    ("?", 10, "?x9", [2]),  # ... and along dimensions of unknown extent
+    (2, 8, "9", [0, 2]),  # channels of zeros
+], ids=["image", "image-dynamic", "batch", "channels"])  # fmt: skip
+@pytest.mark.parametrize("window", [2, 3])
+def test_initial_sums_and_channels_of_zeros(
+    n: int | str, channels: int, extents: str, missing: list[int], window: int
+) -> None:
+    text = BETWEEN_ZEROS.format(
+        n=n, channels=channels, extents=extents, missing=missing, window=window, wide=9 + window,
+        count=n if n == 2 else "%n", size="" if n == 2 else "%n")
+    numbers = np.random.default_rng(7)
+    x = numbers.standard_normal((2, channels, 5), np.float32)
+    b = numbers.standard_normal([int(extent.replace("?", "2")) for extent in extents.split("x")], np.float32)
+    zeros = np.zeros((2, 9 + window))
+    zeros[:, 1:11:2] = x.sum(1, dtype=np.float64)
+    sums = 1.5 * np.stack([zeros[:, h : h + window].sum(1) for h in range(10)], 1)
+    expected = np.broadcast_to(sums[:, None] + np.expand_dims(b, missing), (2, 9, 10))
+    found = motet.load(motet.compile(text, format="mlir", cache=False))(x, b)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)

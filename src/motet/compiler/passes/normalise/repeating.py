@@ -6,13 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.current import create, recreate
-from motet.compiler.ir.sizes import constant_index, element_at, on_indices
+from motet.compiler.ir.sizes import constant_index, element_at, extent_of, on_indices
 from motet.compiler.passes.normalise.splitting import Split
 
 
@@ -71,15 +71,16 @@ def element_wise_users(operation: ir.Operation, repeating: Sequence[Repeating]) 
     return found
 
 
-def is_initial(value: ir.Value) -> bool:
-    """Whether a tensor is empty, or a broadcast of smaller ones."""
+def is_initial(value: ir.Value, others: Collection[int]) -> bool:
+    """Whether a tensor is empty, or a broadcast of smaller ones that do not vary along the axes `others`."""
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if owner is None or owner.name == "tensor.empty":
         return owner is not None
     shape = tuple(ir.RankedTensorType(value.type).shape)
     split = Split(tuple((axis,) for axis in range(len(shape))), shape)
-    whole = ir.AffineMap.get_identity(len(shape), owner.context)
-    return split.is_element_wise(owner) and whole not in maps_of(owner)[:-1]
+    return split.is_element_wise(owner) and not any(
+        ir.AffineDimExpr(result).position in others for each in maps_of(owner)[:-1] for result in each.results
+    )
 
 
 def _repeated(value: ir.Value, axis: int, extent: int) -> ir.Value:
@@ -95,11 +96,12 @@ def gathered(
     value: ir.Value, shape: Sequence[int], indices: Callable[[list[ir.Value]], Sequence[ir.Value]]
 ) -> ir.Value:
     """A tensor of `shape`, of elements of `value` at the indices that `indices` computes from those of each point, at
-    the current insertion point."""
+    the current insertion point. Unknown extents are those of `value`."""
     kind = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+    sizes = [extent_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
     parallel = ir.Attribute.parse("#linalg.iterator_type<parallel>")
     made = ir.Operation.create(
-        "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, [])],
+        "linalg.generic", results=[kind], operands=[create("tensor.empty", kind, sizes)],
         attributes={
             "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))]),
             "iterator_types": ir.ArrayAttr.get([parallel] * len(shape)),

@@ -212,7 +212,8 @@ def _among_zeros(value: ir.Value) -> Spread | None:
     if DYNAMIC in (*offsets, *steps) or sizes != list(ir.RankedTensorType(source.type).shape):
         return None
     groups = [[axis] for axis in range(len(sizes))] if groups is None else groups
-    if any(len(group) > 1 and (offsets[a], steps[a]) != (0, 1) for a, group in enumerate(groups)):
+    whole = ir.RankedTensorType(insert.operands[1].type).shape
+    if any(len(group) > 1 and (offsets[a], sizes[a], steps[a]) != (0, whole[a], 1) for a, group in enumerate(groups)):
         return None
     wide, places = ir.RankedTensorType(value.type).shape, [a for a, group in enumerate(groups) for _ in group]
     shape = [sizes[a] if len(groups[a]) == 1 else wide[axis] for axis, a in enumerate(places)]
@@ -228,12 +229,13 @@ def _axes(
 ) -> tuple[PhasedAxis, ...]:
     """The axes of operand `numbers[0]` that have zeros inserted, or a window of operand `numbers[1]`; none if one is
     read in another way."""
-    window = shape_of(operation.operands[numbers[1]])
+    wide, window = (ir.RankedTensorType(operation.operands[number].type).shape for number in numbers)
     extents = ir.RankedTensorType(operation.results[0].type).shape
     axes: list[PhasedAxis] = []
     for image, entry in enumerate(structure.maps[numbers[0]]):
         offset, step, pixels = spread.offsets[image], spread.steps[image], spread.shape[image]
-        if entry.single is not None and (offset, step) == (0, 1):
+        same = pixels == wide[image] or DYNAMIC in (pixels, wide[image])  # no zeros behind them
+        if entry.single is not None and (offset, step) == (0, 1) and same:
             continue
         inside = [d for d in entry.dims if d in structure.reduced]
         outside = [d for d in entry.dims if d not in structure.reduced]

@@ -69,7 +69,8 @@ def _is_divided(convolution: SpreadConvolution, constants: set[ir.Value]) -> boo
         shape_of(operation.results[0]) or convolution.spread.grouped or any(axis.dilation != 1 for axis in axes)
     ):
         return False
-    constant = is_initial(operation.operands[2]) and _is_constant(operation.operands[convolution.filters], constants)
+    initial = is_initial(operation.operands[2], {axis.result for axis in axes})
+    constant = initial and _is_constant(operation.operands[convolution.filters], constants)
     return constant and 1 < math.prod(axis.step for axis in axes) <= _MOST_PHASES
 
 
