@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,31 @@ def types(event: dict[str, Any]) -> dict[str, type]:
     return {key: type(value) for key, value in event.items()}
 
 
-def test_profiles_have_the_form_of_onnxruntimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(session: Any) -> np.ndarray:
+    return session.run(["z"], {"x": X})[0]
+
+
+def run_bound(session: Any, memory: np.ndarray | None = None) -> np.ndarray:
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    if memory is None:
+        binding.bind_output("z")
+    else:
+        binding.bind_output("z", "cpu", 0, np.float32, memory.shape, memory.ctypes.data)
+    session.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()[0]
+
+
+def run_into_memory(session: Any) -> np.ndarray:
+    memory = np.full_like(X, 7)
+    run_bound(session, memory)
+    return memory
+
+
+@pytest.mark.parametrize("call", [run, run_bound, run_into_memory])
+def test_profiles_have_the_form_of_onnxruntimes(
+    call: Callable[[Any], np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     written: list[list[dict[str, Any]]] = []
     for ort in (ours, theirs):
@@ -109,7 +134,7 @@ def test_profiles_have_the_form_of_onnxruntimes(tmp_path: Path, monkeypatch: pyt
         session = ort.InferenceSession(model().SerializeToString(), options, providers=["CPUExecutionProvider"])
         assert session.get_profiling_start_time_ns() > 0
         for _ in range(2):
-            np.testing.assert_array_equal(session.run(["z"], {"x": X})[0], -X)
+            np.testing.assert_array_equal(call(session), -X)
         path = session.end_profiling()
         assert path.startswith("profile_") and path.endswith(".json")
         written.append(json.loads(Path(path).read_text()))

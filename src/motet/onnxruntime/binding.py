@@ -10,32 +10,29 @@ from motet.artifact.dtypes import DTYPES
 from motet.errors import CallError, OptionError
 from motet.onnxruntime.value import HOST, OrtValue
 from motet.runtime.device_array import dtype_of
-from motet.runtime.function import Function
-from motet.runtime.named import arguments_by_name, names_of, results_by_name
+from motet.runtime.named import names_of
 from motet.runtime.pointer import Pointer
 from motet.runtime.session import Session
 
-# Names of results, None for all, and inputs by name, as a session takes them.
-Taken = tuple[Sequence[str] | None, Mapping[str, Any]]
+# A call of a session: the names of results, the inputs by name, and the memory of all results, None for new memory.
+Call = Callable[[Sequence[str] | None, Mapping[str, Any], tuple[Any, ...] | None], list[Any]]
 
 
 class IOBinding:
     """Memory bound to inputs and outputs by name, for repeated calls: the host's, or that of a device of the session,
     named by a type and a number: "cpu", or "cuda" and 0."""
 
-    def __init__(
-        self, session: Session, function: Function, taken: Callable[[Sequence[str] | None, Mapping[str, Any]], Taken]
-    ) -> None:
+    def __init__(self, session: Session, call: Call) -> None:
         self._session = session
-        self._function = function
-        self._taken = taken
+        self._signature = session.signature
+        self._call = call
         self._feeds: dict[str, Any] = {}
         self._wanted: dict[str, OrtValue | None] = {}  # the memory to write to, None for new memory
         self._values: list[OrtValue] = []
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array to an input; its content is read at each call. Raises CallError for an unknown name."""
-        self._check_name(name, names_of(self._function.signature.inputs))
+        self._check_name(name, names_of(self._signature.inputs))
         self._feeds[name] = arr_on_cpu
 
     def bind_input(
@@ -50,7 +47,7 @@ class IOBinding:
     ) -> None:
         """Ask for an output: in the memory at an address, or in new memory of the host or of a device of the session.
         Raises CallError for an unknown name, OptionError for a device that the session lacks."""
-        self._check_name(name, names_of(self._function.signature.results))
+        self._check_name(name, names_of(self._signature.results))
         uri = _uri(device_type, device_id)
         if buffer_ptr is not None:
             there = _pointer(device_type, device_id, element_type, shape, buffer_ptr)
@@ -85,16 +82,11 @@ class IOBinding:
     def call(self) -> None:
         """Run the session, and keep the outputs. Raises CallError for memory of another shape or dtype than its
         output."""
-        names, feeds = self._taken(list(self._wanted), self._feeds)
-        arguments = arguments_by_name(self._function, names, feeds)
-        memory = [self._wanted.get(name) for name in names_of(self._function.signature.results)]
+        memory = [self._wanted.get(name) for name in names_of(self._signature.results)]
         out = tuple(None if each is None else each.tensor for each in memory)
-        values = self._function(*arguments, out=None if all(each is None for each in out) else out)
-        bound = self._wanted.values()
-        self._values = [
-            OrtValue(value) if home is None else home
-            for home, value in zip(bound, results_by_name(self._function, list(self._wanted), values), strict=True)
-        ]
+        values = self._call(list(self._wanted), self._feeds, None if all(each is None for each in out) else out)
+        self._values = [OrtValue(value) if home is None else home
+                        for home, value in zip(self._wanted.values(), values, strict=True)]
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last call, in the order in which they were bound."""
@@ -107,7 +99,7 @@ class IOBinding:
     def _new(self, name: str, uri: str) -> OrtValue:
         """Memory for an output on a device of the session."""
         device = self._device(uri)
-        specs = self._function.signature.results
+        specs = self._signature.results
         spec = specs[names_of(specs).index(name)]
         shape = [extent for extent in spec.shape if isinstance(extent, int)]
         if len(shape) < len(spec.shape):

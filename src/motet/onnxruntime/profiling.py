@@ -30,10 +30,10 @@ class SessionProfile:
         self._begin = time.perf_counter()
         self._events: list[_Event] = []
 
-    def call(self, function: Function, arguments: Sequence[Any]) -> Any:
-        """Call `function`, and keep the events of the call. Raises the errors of a call."""
+    def call(self, function: Function, arguments: Sequence[Any], out: tuple[Any, ...] | None) -> Any:
+        """Call `function`, which writes the memory `out`, and keep the events. Raises the errors of a call."""
         begin = time.perf_counter()
-        result, traced = function.trace(*arguments)
+        result, traced = function.trace(*arguments, out=out)
         end = time.perf_counter()
         first = min((each.event.begin for each in traced), default=0.0)
         events = [self._event("model_run", "Session", begin, end - begin, {})]

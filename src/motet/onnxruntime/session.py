@@ -22,7 +22,7 @@ from motet.onnxruntime.profiling import SessionProfile
 from motet.onnxruntime.provider.provider import PREFIX, ProviderSettings
 from motet.onnxruntime.value import array_of, type_name
 from motet.runtime.device_array import DeviceArray
-from motet.runtime.named import arguments_by_name, call_by_name, names_of, results_by_name
+from motet.runtime.named import arguments_by_name, names_of, results_by_name
 from motet.runtime.pointer import Pointer
 from motet.runtime.session import Session, load
 
@@ -94,11 +94,7 @@ class InferenceSession:
         `input_feed` has an array for each input; lists and numbers of Python become arrays of the input's dtype. Raises
         CallError for wrong names, shapes and dtypes.
         """
-        function, profile = self._function, self._profile
-        names, feeds = self._taken(output_names, input_feed)
-        if profile is None:
-            return call_by_name(function, names, feeds)
-        return results_by_name(function, names, profile.call(function, arguments_by_name(function, names, feeds)))
+        return self._call(output_names, input_feed, None)
 
     def run_async(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
@@ -134,6 +130,14 @@ class InferenceSession:
         """When the profile began, in nanoseconds since 1970; 0 if there is none."""
         return 0 if self._profile is None else self._profile.start_ns
 
+    def _call(self, names: Sequence[str] | None, feeds: Mapping[str, Any], out: tuple[Any, ...] | None) -> list[Any]:
+        """The results `names` of a call that writes the memory `out`, and is part of the profile if there is one."""
+        function, profile = self._function, self._profile
+        names, feeds = self._taken(names, feeds)
+        arguments = arguments_by_name(function, names, feeds)
+        values = function(*arguments, out=out) if profile is None else profile.call(function, arguments, out)
+        return results_by_name(function, names, values)
+
     def _taken(
         self, names: Sequence[str] | None, feeds: Mapping[str, Any]
     ) -> tuple[Sequence[str] | None, Mapping[str, Any]]:
@@ -145,7 +149,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """An empty binding of inputs and outputs of this session."""
-        return IOBinding(self.motet, self._function, self._taken)
+        return IOBinding(self.motet, self._call)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Call with the inputs of a binding; it keeps the outputs."""
