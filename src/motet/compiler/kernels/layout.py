@@ -48,18 +48,20 @@ def _choose_results(
     row_major_only: frozenset[str],
     orders: dict[ir.Value, Order],
 ) -> None:
-    results = [value for value in kernel.values if value.role == "result"]
-    for result, value in zip(call.results, results, strict=True):
-        order = _wanted(kernel, call, value.rank, orders, kernels)
-        if order is None or order == row_major(value.rank):
+    results = [number for number, value in enumerate(kernel.values) if value.role == "result"]
+    for result, number in zip(call.results, results, strict=True):
+        order = _wanted(kernel, call, number, orders, kernels)
+        if order is None or order == row_major(len(order)):
             continue
         if all(_accepts(use.owner.operation, order, kernels, row_major_only) for use in result.uses):
             orders[result] = order
 
 
 def _wanted(
-    kernel: Kernel, call: ir.Operation, rank: int, orders: Mapping[ir.Value, Order], kernels: Mapping[str, Kernel]
+    kernel: Kernel, call: ir.Operation, result: int, orders: Mapping[ir.Value, Order], kernels: Mapping[str, Kernel]
 ) -> Order | None:
+    """The order of the value `result` that is best for a kernel; None: row-major."""
+    rank = kernel.values[result].rank
     for stage in kernel.stages:
         channel = output_channel(stage)
         if channel is not None and len(stage.outputs[0].map) == rank:
@@ -67,9 +69,9 @@ def _wanted(
     for value, argument in enumerate(kernel.arguments):
         order = orders.get(call.operands[argument])
         if order is not None and len(order) == rank:
-            return _as_written(kernel, value, order)
+            return _as_written(kernel, value, result, order)
     if _is_movement(kernel) and _convolved(call, kernels):
-        return _as_written(kernel, 0, row_major(rank))
+        return _as_written(kernel, 0, result, row_major(rank))
     return None
 
 
@@ -112,24 +114,27 @@ def is_renaming(kernel: Kernel) -> bool:
     return strides[0] == strides[1]
 
 
-def _as_written(kernel: Kernel, value: int, order: Order) -> Order:
-    """`order` of an argument as passed on by the first stage that reads it: a transposition changes it."""
+def _as_written(kernel: Kernel, argument: int, result: int, order: Order) -> Order:
+    """`order` of an argument as it is passed on to a result of the same rank: transpositions on the way change it.
+    Axes of extent 1 that no loop walks along are matched in order."""
+    axes: dict[int, list[int | None]] = {argument: list(range(len(order)))}  # of the argument, by value
     for stage in kernel.stages:
+        along: dict[int, int] = {}
         for access in stage.inputs:
-            if access.value == value and (axes := _axes(access, stage.outputs[0])) is not None:
-                return tuple(axes[axis] for axis in order)
-    return order
-
-
-def _axes(read: Access, written: Access) -> list[int] | None:
-    """For each axis of `read`, the axis of `written` with the same index; axes of extent 1 are matched in order, and
-    constant offsets are ignored. None if some axis of either has no partner."""
-    before, after = ([replace(entry, constant=0).single for entry in access.map] for access in (read, written))
-    still = iter([axis for axis, dim in enumerate(after) if dim is None])
-    running = [dim for dim in before if dim is not None]
-    if len(before) != len(after) or len(set(running)) != len(running) or set(running) != {*after} - {None}:
-        return None
-    return [next(still) if dim is None else after.index(dim) for dim in before]
+            for entry, axis in zip(access.map, axes.get(access.value, ()), strict=False):
+                running = [d for d in entry.dims if stage.iterators[d] == "parallel"]
+                if axis is not None and len(running) == 1:
+                    along.setdefault(running[0], axis)
+        for access in stage.outputs if along else ():
+            dims = [replace(entry, constant=0).single for entry in access.map]
+            axes.setdefault(access.value, [None if d is None else along.get(d) for d in dims])
+    found = axes.get(result, [])
+    rest = [axis for axis in range(len(order)) if axis not in found]
+    if len(found) != len(order) or found.count(None) != len(rest):
+        return order
+    unmatched = iter(rest)
+    place = [order.index(next(unmatched) if axis is None else axis) for axis in found]
+    return tuple(sorted(range(len(order)), key=place.__getitem__))
 
 
 def order_temporaries(kernel: Kernel) -> Kernel:
