@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Size, Stage, dependencies
 from motet.compiler.kernels.kernel import Value as KernelValue
-from motet.compiler.kernels.reduction import Reduction, match_reduction
+from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, physical_order
 from motet.compiler.kernels.verify import checked
 
@@ -31,108 +31,131 @@ def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> K
     values = list(kernel.values)
     stages: list[Stage] = []
     for stage in kernel.stages:
-        stages += _split(kernel, stage, values, most, most_pieces) or [stage]
+        cut = cut_of(kernel, stage, most, most_pieces)
+        parts = None if cut is None else parts_of(stage, values, cut)
+        stages += [stage] if parts is None else [*parts.partial, *parts.combination]
     if len(values) == len(kernel.values):
         return kernel
     return checked(replace(kernel, values=tuple(values), stages=tuple(stages)), "split_reductions")
 
 
-def _split(
-    kernel: Kernel, stage: Stage, values: list[KernelValue], most: int, most_pieces: int
-) -> list[Stage] | None:
+@dataclass(frozen=True)
+class Cut:
+    """The dimension `along` of a stage as `pieces` of `length` and a last, shorter piece of `rest`, which may be 0."""
+
+    along: int
+    pieces: int
+    length: int
+    rest: int
+
+    @staticmethod
+    def of(along: int, extent: int, most: int) -> Cut:
+        """The most equal pieces if they are at least half of `most`, else pieces with a shorter last one."""
+        equal = max(n for n in range(1, most + 1) if extent % n == 0)
+        if equal >= _LEAST_PIECES and 2 * equal >= min(most, extent):
+            return Cut(along, equal, extent // equal, 0)
+        length = -(-extent // most)
+        if length >= _LONG:
+            length = -(-length // _STEP) * _STEP
+        return Cut(along, extent // length, length, extent % length)
+
+    @property
+    def count(self) -> int:
+        return self.pieces + (self.rest > 0)
+
+    def access(self, access: Access) -> Access:
+        """An access of the stage, over the number of the piece and then the stage's dimensions."""
+
+        def moved(entry: Affine) -> Affine:
+            first = entry.coefficient(self.along) * self.length
+            return Affine.of({0: first} | {d + 1: c for d, c in entry.terms}, entry.constant)
+
+        return replace(access, map=tuple(map(moved, access.map)))
+
+    def sizes(self, stage: Stage) -> tuple[Size, ...]:
+        """The extents of the stage for all pieces but a shorter last one."""
+        return self.pieces, *(self.length if d == self.along else size for d, size in enumerate(stage.sizes))
+
+    def last(self, partial: Stage) -> Stage:
+        """The stage of the last, shorter piece: `partial` at piece `pieces`, without the dimension of pieces."""
+
+        def at_end(entry: Affine) -> Affine:
+            terms = {d - 1: c for d, c in entry.terms if d}
+            return Affine.of(terms, entry.constant + entry.coefficient(0) * self.pieces)
+
+        def moved(access: Access) -> Access:
+            return replace(access, map=tuple(map(at_end, access.map)))
+
+        return replace(
+            partial,
+            sizes=tuple(self.rest if d == self.along else size for d, size in enumerate(partial.sizes[1:])),
+            iterators=partial.iterators[1:],
+            inputs=tuple(map(moved, partial.inputs)),
+            outputs=tuple(map(moved, partial.outputs)),
+        )
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The stages of partial results, the values `first` and those after it, and the stages that combine them."""
+
+    partial: Sequence[Stage]
+    combination: Sequence[Stage]
+    first: int
+
+
+def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> Cut | None:
+    """How to cut a long reduction to at most `most` results into at most `most_pieces` pieces; None if `stage` is none,
+    or cannot be cut."""
     sizes = [Extent.of(size) for size in stage.sizes]
-    kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
+    kept = kept_dimensions(stage)
     if not stage.reductions or any(size.known is None for size in sizes):
         return None
     results, points = 1, 1
     for d, size in enumerate(sizes):
         points *= size.factor
         results *= size.factor if d in kept else 1
-    combiners = [match_reduction(stage, k) for k in range(len(stage.outputs))]
     if results > most or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
         return None
-    if any(found is None for found in combiners):
+    if match_reductions(stage) is None:
         return None
     for along in physical_order(kernel, stage):
-        cut = _Pieces.of(sizes[along].factor, most_pieces)
+        cut = Cut.of(along, sizes[along].factor, most_pieces)
         if along in stage.reductions and cut.count >= _LEAST_PIECES:
-            return _parts(stage, values, [found for found in combiners if found], along, cut)
+            return cut
     return None
 
 
-@dataclass(frozen=True)
-class _Pieces:
-    """An extent as `pieces` of `length` and a last, shorter piece of `rest`, which may be 0."""
-
-    pieces: int
-    length: int
-    rest: int
-
-    @staticmethod
-    def of(extent: int, most: int) -> _Pieces:
-        """The most equal pieces if they are at least half of `most`, else pieces with a shorter last one."""
-        equal = max(n for n in range(1, most + 1) if extent % n == 0)
-        if equal >= _LEAST_PIECES and 2 * equal >= min(most, extent):
-            return _Pieces(equal, extent // equal, 0)
-        length = -(-extent // most)
-        if length >= _LONG:
-            length = -(-length // _STEP) * _STEP
-        return _Pieces(extent // length, length, extent % length)
-
-    @property
-    def count(self) -> int:
-        return self.pieces + (self.rest > 0)
+def kept_dimensions(stage: Stage) -> list[int]:
+    return [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
 
 
-def _parts(
-    stage: Stage, values: list[KernelValue], found: list[Reduction], along: int, cut: _Pieces
-) -> list[Stage]:
-    kept = [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
-    shape = (cut.count, *(stage.sizes[d] for d in kept))
+def parts_of(stage: Stage, values: list[KernelValue], cut: Cut) -> Parts:
+    """The stages of a reduction; their partial results are added to `values`."""
+    found = match_reductions(stage) or []
+    kept = kept_dimensions(stage)
     first = len(values)
-    for each in found:
-        values.append(KernelValue(shape, each.accumulator, "temporary", tuple(range(len(shape)))))
-
-    def moved(entry: Affine) -> Affine:
-        first = entry.coefficient(along) * cut.length
-        return Affine.of({0: first} | {d + 1: c for d, c in entry.terms}, entry.constant)
-
-    inputs = tuple(replace(access, map=tuple(map(moved, access.map))) for access in stage.inputs)
-    unit = tuple(map(Affine.dim, (0, *(d + 1 for d in kept))))
-    outputs = tuple(Access(first + k, unit) for k in range(len(found)))
+    values += [partial_value(stage, cut, each.accumulator) for each in found]
+    unit = partial_map(stage)
     body, yields = _widened(stage, found)
-    sizes = (cut.pieces, *(cut.length if d == along else size for d, size in enumerate(stage.sizes)))
     partial = Stage(
-        sizes,
-        ("parallel", *stage.iterators),
-        inputs,
-        outputs,
-        tuple(each.identity for each in found),
-        body,
-        yields,
-        stage.source,
+        cut.sizes(stage), ("parallel", *stage.iterators), tuple(map(cut.access, stage.inputs)),
+        tuple(Access(first + k, unit) for k in range(len(found))), tuple(each.identity for each in found),
+        body, yields, stage.source,
     )
-    last = [_last(partial, along, cut)] if cut.rest else []
-    return [partial, *last, *_combination(stage, values, found, cut.count, kept)]
+    last = [cut.last(partial)] if cut.rest else []
+    return Parts([partial, *last], _combination(stage, values, found, cut.count, kept), first)
 
 
-def _last(partial: Stage, along: int, cut: _Pieces) -> Stage:
-    """The stage of the last, shorter piece: `partial` at piece `cut.pieces`, without the dimension of pieces."""
+def partial_value(stage: Stage, cut: Cut, dtype: str) -> KernelValue:
+    """The partial results of all pieces."""
+    shape = (cut.count, *(stage.sizes[d] for d in kept_dimensions(stage)))
+    return KernelValue(shape, dtype, "temporary", tuple(range(len(shape))))
 
-    def at_end(entry: Affine) -> Affine:
-        terms = {d - 1: c for d, c in entry.terms if d}
-        return Affine.of(terms, entry.constant + entry.coefficient(0) * cut.pieces)
 
-    def moved(access: Access) -> Access:
-        return replace(access, map=tuple(map(at_end, access.map)))
-
-    return replace(
-        partial,
-        sizes=tuple(cut.rest if d == along else size for d, size in enumerate(partial.sizes[1:])),
-        iterators=partial.iterators[1:],
-        inputs=tuple(map(moved, partial.inputs)),
-        outputs=tuple(map(moved, partial.outputs)),
-    )
+def partial_map(stage: Stage) -> tuple[Affine, ...]:
+    """The map of partial results, over the number of the piece and then the stage's dimensions."""
+    return tuple(map(Affine.dim, (0, *(d + 1 for d in kept_dimensions(stage)))))
 
 
 def _widened(stage: Stage, found: Sequence[Reduction]) -> tuple[tuple[Scalar, ...], tuple[int, ...]]:
@@ -165,7 +188,7 @@ def _combination(
     sizes = tuple(stage.sizes[d] for d in kept)
     inputs = tuple(Access(first + k, identity_map(len(kept) + 1)) for k in range(len(found)))
     direct = all(each.accumulator == each.dtype for each in found)
-    outputs, inits = _renumbered(stage, where) if direct else _totals(values, found, sizes)
+    outputs, inits = renumbered(stage, where) if direct else _totals(values, found, sizes)
     body = tuple(Scalar(each.op, (len(found) + k, k), each.accumulator) for k, each in enumerate(found))
     yields = tuple(range(2 * len(found), 3 * len(found)))
     combined = Stage(
@@ -178,7 +201,7 @@ def _combination(
 Accesses = tuple[tuple[Access, ...], tuple[Access | float | int | None, ...]]
 
 
-def _renumbered(stage: Stage, where: Mapping[int, int]) -> Accesses:
+def renumbered(stage: Stage, where: Mapping[int, int]) -> Accesses:
     """The outputs and inits of `stage` over dimensions that `where` renumbers."""
 
     def moved(access: Access) -> Access:
@@ -213,7 +236,7 @@ def _rounding(stage: Stage, found: Sequence[Reduction], kept: Sequence[int], fir
         begin = count + k if exact else add("arith.extf", (count + k,), each.accumulator)
         total = add(each.op, (begin, k), each.accumulator)
         yields.append(total if exact else add("arith.truncf", (total,), each.dtype))
-    outputs, inits = _renumbered(stage, {d: position for position, d in enumerate(kept)})
+    outputs, inits = renumbered(stage, {d: position for position, d in enumerate(kept)})
     inputs = tuple(Access(first + k, identity_map(len(kept))) for k in range(count))
     sizes = tuple(stage.sizes[d] for d in kept)
     return Stage(

@@ -31,6 +31,7 @@ _KEPT_WARPS = 16  # of a block that keeps a long row
 _KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
 _VECTOR = 16  # bytes of one access
 _SHORT_COLUMN = 32  # elements
+_LINE = 128  # bytes of a line of the first-level cache
 _SECTOR = 32  # bytes that an access brings from memory
 _HELD = 32768  # elements of columns that a program holds in registers
 _SHORT_ROW = 256  # elements
@@ -126,6 +127,30 @@ def lies_along(rows: Rows) -> bool:
     """Whether rows are contiguous in most of the memory read."""
     along, across = _weights(rows)
     return max(along.values(), default=0) >= max(across.values(), default=0)
+
+
+def leaves_idle(rows: Rows, target: GpuTarget) -> bool:
+    """Whether long rows keep at most half of the SMs busy, which read them in passes, or in runs below a line."""
+    if rows.length.known is None or rows.count.known is None:
+        return False
+    height, width = _shape(rows, target)
+    if width >= rows.length.factor or 2 * -(-rows.count.factor // height) > target.processors:
+        return False
+    return not _piece(rows) or _run(rows) < _LINE
+
+
+def _run(rows: Rows) -> int:
+    """The bytes of a row that lie together, in the input in which these are the most."""
+    inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
+    longest = 0
+    for s, access in kept_reads(rows):
+        strides = {number: stride.factor for number, stride in zip(
+            rows.dims[s], rows.place(access, s).strides, strict=True) if number in inner}
+        run = 1
+        for number in sorted(strides, key=lambda number: strides[number]):
+            run *= rows.inner[number - len(rows.outer)].factor if strides[number] == run else 1
+        longest = max(longest, run * item_bytes(rows.kernel.values[access.value].dtype))
+    return longest
 
 
 def _weights(rows: Rows) -> tuple[dict[int, int], dict[int, int]]:

@@ -15,7 +15,7 @@ from motet.compiler.codegen.gpu.conv import depthwise
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm import multi_matching as joining
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
-from motet.compiler.codegen.gpu.rows import lies_along
+from motet.compiler.codegen.gpu.rows import leaves_idle, lies_along
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import TritonDepthwise
@@ -33,6 +33,7 @@ from motet.compiler.kernels.kernel import Kernel, Stage, structure
 from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.loop_names import loop_names
 from motet.compiler.kernels.rows import match_rows
+from motet.compiler.kernels.split_moments import split_moments
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import checked
 from motet.compiler.targets.gpu import GpuTarget
@@ -49,6 +50,7 @@ _MANY = 16  # rows
 _PROGRAMS_PER_SM = 4  # programs per SM, into which a long reduction is split
 _MORE_PROGRAMS_PER_SM = 16  # the same, for parts above _PIECE elements: those that fit in registers are fastest
 _PIECE = 16384
+_SHORT_PIECE = 256  # elements of a row that a program reads at least
 _ACROSS = 32  # rows of one program, across memory
 
 
@@ -150,6 +152,9 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
         return split_reductions(kernel, _ACROSS * target.processors)
     enough = target.processors if single else _MANY
     count = found.count.known or enough
+    if not single and leaves_idle(found, target):
+        pieces = min(_PROGRAMS_PER_SM * target.processors // count, (found.length.known or 0) // _SHORT_PIECE)
+        kernel = split_moments(kernel, count, max(_LEAST_PIECES, pieces))
     if count >= enough or (single and (found.length.known or _ANY) <= _PIECE // 2):
         return kernel
     few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS_PER_SM * target.processors // count

@@ -90,6 +90,20 @@ def test_a_normalisation_along_any_dimensions_is_one_program(shape: tuple[int, .
     np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("shape, axes, programs", [
+    ((2, 9, 64, 640), (2, 3), 3), ((5, 3, 45, 29, 31), (2, 3, 4), 4), ((1, 33_333, 2), (1, 2), 4),
+    ((17, 40_961), (1,), 4),
+])
+def test_few_long_rows_are_read_in_pieces(shape: tuple[int, ...], axes: tuple[int, ...], programs: int) -> None:
+    """Sums and squares of pieces, and of a shorter last one, their combination, and the results."""
+    made = generate(centred(shape, axes))
+    assert len(made.programs) == programs
+    x = random(*shape) + np.float32(3)
+    exact = x.astype(np.float64) - x.astype(np.float64).mean(axes, keepdims=True)
+    exact /= (exact * exact).mean(axes, keepdims=True)
+    np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=2e-5, atol=2e-5)
+
+
 def test_an_operation_that_reads_a_square_the_other_way_is_another_program() -> None:
     """What a column's sum is subtracted from lies along rows: the sum is not known in the program of a column."""
     text = centred((24, 24), (0,)).replace(
