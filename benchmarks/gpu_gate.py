@@ -1,9 +1,9 @@
 """Whether 60 rows of the corpus, of all families, are as fast on this GPU as before: `python -m benchmarks.gpu gate`.
 
 The figure of a row is the time of a CUDA graph of PyTorch's calls over that of Motet, measured in turns. Rows below
-0.97 of their figure in `gpu_gate.json` are measured twice more; those that stay below it are named, and the exit status
-is 1. `--write` stores, for this kind of GPU, the lowest figures of three runs. Rows that need timm or transformers are
-left out.
+0.97 of their figure in `gpu_gate.json` are measured up to twice more; those that stay below it are named, and the exit
+status is 1. `--write` chooses the rows anew, and stores, for this kind of GPU, the lowest figures of three runs. Rows
+that need timm or transformers are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LIMIT = 0.97
 _TIMES = 3  # runs
 _MISSING = 6  # rows of the stored ones may have no figure
 _PEER = "graph"
-_SECONDS = 280.0
+_SECONDS = 280.0  # for all runs
 _DEVICE = "cuda:0"
 
 Figures = Mapping[str, float | str]  # by row; a text says why there is none
@@ -83,10 +83,11 @@ def run(folder: Path, write: bool) -> int:
     """The gate; returns the exit status."""
     folder.mkdir(parents=True, exist_ok=True)
     until = time.time() + _SECONDS
-    device, now = measure(chosen(), folder, until)
-    if write:
-        return _write(device, [now, *(measure(chosen(), folder, until)[1] for _ in range(_TIMES - 1))])
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    names = chosen() if write or not known else list(next(iter(known.values()))["rows"])
+    device, now = measure(names, folder, until)
+    if write:
+        return _write(device, known, [now, *(measure(names, folder, until)[1] for _ in range(_TIMES - 1))])
     before: Figures = known.get(device, {}).get("rows", {})
     for _ in range(_TIMES - 1):
         if again := [line.partition(": ")[0] for line in slower(before, now)]:
@@ -107,14 +108,13 @@ def best(first: Figures, second: Figures) -> Figures:
     return {name: max(found) if found else first.get(name, second.get(name, "")) for name, found in numbers.items()}
 
 
-def _write(device: str, runs: Sequence[Figures]) -> int:
+def _write(device: str, known: dict[str, Any], runs: Sequence[Figures]) -> int:
     """Store what every run has reached."""
     rows = {name: min((found for figures in runs if isinstance(found := figures.get(name), float)), default=figure)
             for name, figure in runs[0].items()}
     if sum(isinstance(figure, float) for figure in rows.values()) < COUNT - _MISSING:
         print(f"{device}: too few rows have figures; nothing is stored: {json.dumps(rows, ensure_ascii=False)}")
         return 1
-    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     known[device] = {"date": f"{datetime.date.today()}", "rows": rows}
     FIGURES.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
     print(f"{FIGURES}: {len(rows)} rows of {device}")

@@ -33,7 +33,8 @@ MORE_PEERS = ("max-autotune",)  # search for long
 OWN = ("Motet", "Motet, graph")
 RESULTS = "results.jsonl"
 # Families whose rows of f32 are also measured in bf16, in which GPUs mostly compute.
-_SHORT = ("linear", "attention", "convolution", "normalisation", "element-wise", "network", "movement", "vision")
+_SHORT = ("linear", "attention", "convolution", "normalisation", "element-wise", "network", "movement", "vision",
+          "weights", "experts", "blocks")
 _PREPARE, _WARM, _ROW = 240.0, 120.0, 90.0  # seconds for one row
 _DEATHS = 3  # consecutive processes that measured nothing, after which a run ends
 

@@ -8,17 +8,19 @@ from random import Random
 from benchmarks.corpus.operators import (
     axes,
     convolution,
+    language,
     linear,
     lookup,
     pointwise,
     quantised,
     science,
     sequence,
+    training,
     vision,
 )
 from benchmarks.corpus.row import Row
 
-_FAMILIES = (linear, convolution, sequence, pointwise, axes, vision, lookup, science)
+_FAMILIES = (linear, convolution, sequence, pointwise, axes, vision, lookup, science, language, training)
 
 
 def operator_rows() -> Sequence[Row]:
