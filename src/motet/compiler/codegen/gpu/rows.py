@@ -144,8 +144,8 @@ def _run(rows: Rows) -> int:
     inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
     longest = 0
     for s, access in kept_reads(rows):
-        strides = {number: stride.factor for number, stride in zip(
-            rows.dims[s], rows.place(access, s).strides, strict=True) if number in inner}
+        places = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+        strides = {number: stride.factor for number, stride in places if number is not None and number in inner}
         run = 1
         for number in sorted(strides, key=lambda number: strides[number]):
             run *= rows.inner[number - len(rows.outer)].factor if strides[number] == run else 1
