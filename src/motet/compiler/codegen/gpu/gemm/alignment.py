@@ -27,6 +27,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes
 _OFTEN = 256  # uses of each element
+_MANY_READS = 1 << 20  # elements of all windows, which a copy of the image makes faster to read
 _CHANNELS = 16  # minimum channels of an image for which another layout pays
 _FEW = 8  # channels that one access loads
 _TOGETHER = 4  # minimum number of 16-bit elements that a thread copies asynchronously
@@ -124,7 +125,7 @@ def _channels_last(
     often = _count(stage, [d for d in (*dims.m, *dims.n) if d not in pixels]) * _count(stage, window)
     if _count(stage, [dim]) < _CHANNELS:
         return _few_channels(kernel, stage, image, channel, window) if item_bytes(factor) == 2 else kernel
-    if item_bytes(factor) == 2 and often < _OFTEN:
+    if item_bytes(factor) == 2 and often < _OFTEN and _count(stage, sorted(access.dims)) < _MANY_READS:
         return kernel
     kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
     other = 1 - image
