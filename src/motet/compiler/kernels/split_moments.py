@@ -18,7 +18,7 @@ from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, dependencies
 from motet.compiler.kernels.reduction import match_reduction
 from motet.compiler.kernels.split_reductions import (
-    Cut,
+    ReductionCut,
     cut_of,
     kept_dimensions,
     partial_map,
@@ -126,7 +126,7 @@ def _joined(stage: Stage, number: int, producer: Stage) -> tuple[Stage, int] | N
         at.setdefault(d, Affine())
     moved = [replace(access, map=tuple(entry.substitute(at) for entry in access.map)) for access in producer.inputs]
     inputs = (*stage.inputs, *moved)
-    added = _Body(inputs, len(stage.outputs))
+    added = _NestBody(inputs, len(stage.outputs))
     own = added.copied(producer, range(len(producer.inputs)), producer.yields[0], len(stage.inputs))
     return replace(stage, inputs=inputs, body=tuple(added.scalars)), own
 
@@ -139,7 +139,7 @@ def _form(stage: Stage, number: int) -> Any:
     return replace(scalar, operands=()), *(_form(stage, operand) for operand in scalar.operands)
 
 
-class _Body:
+class _NestBody:
     """A body of a stage that is written for given inputs and a number of outputs."""
 
     def __init__(self, inputs: Sequence[Access], outputs: int = 1) -> None:
@@ -163,7 +163,7 @@ class _Body:
         return names[wanted]
 
 
-def _split(kernel: Kernel, found: _Moments, cut: Cut) -> Kernel:
+def _split(kernel: Kernel, found: _Moments, cut: ReductionCut) -> Kernel:
     values = list(kernel.values)
     total, squares = kernel.stages[found.total], kernel.stages[found.squares]
     sums = parts_of(total, values, cut)
@@ -194,7 +194,7 @@ def _put_back(kernel: Kernel, apart: Stage, stages: list[Stage]) -> None:
         stages.insert(readers[0] if readers else len(stages), apart)
 
 
-def _elements(stage: Stage, cut: Cut, length: int) -> float:
+def _elements(stage: Stage, cut: ReductionCut, length: int) -> float:
     """The terms of one piece of `length` along the dimension that is cut."""
     count = length
     for d in stage.reductions:
@@ -205,13 +205,13 @@ def _elements(stage: Stage, cut: Cut, length: int) -> float:
     return float(count)
 
 
-def _squares(found: _Moments, cut: Cut, sums: int, result: int, length: int) -> Stage:
+def _squares(found: _Moments, cut: ReductionCut, sums: int, result: int, length: int) -> Stage:
     """The squares of differences from the mean of each piece."""
     stage = found.body
     used = _inputs(stage, found.number)
     unit = partial_map(stage)
     inputs = (*(cut.access(stage.inputs[i]) for i in used), Access(sums, unit))
-    body = _Body(inputs)
+    body = _NestBody(inputs)
     dtype = stage.body[-1].dtype
     number = body.copied(stage, used, found.number)
     count = body.add("arith.constant", dtype, value=_elements(stage, cut, length))
@@ -223,7 +223,7 @@ def _squares(found: _Moments, cut: Cut, sums: int, result: int, length: int) -> 
                  tuple(body.scalars), (last,), stage.source)
 
 
-def _combination(kernel: Kernel, found: _Moments, cut: Cut, sums: int, squares: int) -> Stage:
+def _combination(kernel: Kernel, found: _Moments, cut: ReductionCut, sums: int, squares: int) -> Stage:
     """The sum over all pieces."""
     stage, kept = found.body, kept_dimensions(found.body)
     where = {d: position + 1 for position, d in enumerate(kept)}
@@ -231,7 +231,7 @@ def _combination(kernel: Kernel, found: _Moments, cut: Cut, sums: int, squares: 
     whole = tuple(map(Affine.dim, range(len(kept) + 1)))
     moved = [replace(stage.inputs[i], map=tuple(_kept(entry, where) for entry in stage.inputs[i].map)) for i in used]
     inputs = (*moved, Access(sums, whole), Access(squares, whole))
-    body = _Body(inputs)
+    body = _NestBody(inputs)
     dtype = stage.body[-1].dtype
     middle = body.copied(stage, used, found.middle)
     count = body.add("arith.constant", dtype, value=_elements(stage, cut, cut.length))

@@ -40,7 +40,7 @@ def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> K
 
 
 @dataclass(frozen=True)
-class Cut:
+class ReductionCut:
     """The dimension `along` of a stage as `pieces` of `length` and a last, shorter piece of `rest`, which may be 0."""
 
     along: int
@@ -49,15 +49,15 @@ class Cut:
     rest: int
 
     @staticmethod
-    def of(along: int, extent: int, most: int) -> Cut:
+    def of(along: int, extent: int, most: int) -> ReductionCut:
         """The most equal pieces if they are at least half of `most`, else pieces with a shorter last one."""
         equal = max(n for n in range(1, most + 1) if extent % n == 0)
         if equal >= _LEAST_PIECES and 2 * equal >= min(most, extent):
-            return Cut(along, equal, extent // equal, 0)
+            return ReductionCut(along, equal, extent // equal, 0)
         length = -(-extent // most)
         if length >= _LONG:
             length = -(-length // _STEP) * _STEP
-        return Cut(along, extent // length, length, extent % length)
+        return ReductionCut(along, extent // length, length, extent % length)
 
     @property
     def count(self) -> int:
@@ -104,7 +104,7 @@ class Parts:
     first: int
 
 
-def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> Cut | None:
+def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> ReductionCut | None:
     """How to cut a long reduction to at most `most` results into at most `most_pieces` pieces; None if `stage` is none,
     or cannot be cut."""
     sizes = [Extent.of(size) for size in stage.sizes]
@@ -120,7 +120,7 @@ def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> Cut | N
     if match_reductions(stage) is None:
         return None
     for along in physical_order(kernel, stage):
-        cut = Cut.of(along, sizes[along].factor, most_pieces)
+        cut = ReductionCut.of(along, sizes[along].factor, most_pieces)
         if along in stage.reductions and cut.count >= _LEAST_PIECES:
             return cut
     return None
@@ -130,7 +130,7 @@ def kept_dimensions(stage: Stage) -> list[int]:
     return [d for d, kind in enumerate(stage.iterators) if kind == "parallel"]
 
 
-def parts_of(stage: Stage, values: list[KernelValue], cut: Cut) -> Parts:
+def parts_of(stage: Stage, values: list[KernelValue], cut: ReductionCut) -> Parts:
     """The stages of a reduction; their partial results are added to `values`."""
     found = match_reductions(stage) or []
     kept = kept_dimensions(stage)
@@ -147,7 +147,7 @@ def parts_of(stage: Stage, values: list[KernelValue], cut: Cut) -> Parts:
     return Parts([partial, *last], _combination(stage, values, found, cut.count, kept), first)
 
 
-def partial_value(stage: Stage, cut: Cut, dtype: str) -> KernelValue:
+def partial_value(stage: Stage, cut: ReductionCut, dtype: str) -> KernelValue:
     """The partial results of all pieces."""
     shape = (cut.count, *(stage.sizes[d] for d in kept_dimensions(stage)))
     return KernelValue(shape, dtype, "temporary", tuple(range(len(shape))))
