@@ -28,9 +28,11 @@ from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh
 from motet.compiler.verify.oracle import OracleCode, oracle_code
 
 _FOLDED = "folded"
-# What is larger than the first number of elements, and than so many times the operands, is computed in each call.
+# What is larger than the first number of elements, and than so many times the operands, is computed in each call, and
+# what is larger than the last one, if there are no operands.
 LARGEST_SMALL = 1 << 16
 LARGEST_GROWTH = 4
+_LARGEST_ALONE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,10 @@ class _Evaluator:
     def run(self, kernel: ir.Operation, inputs: list[np.ndarray]) -> list[np.ndarray] | None:
         """The results of `kernel`; None if it has to run in each call."""
         kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
-        if not inputs or not all(kind.has_static_shape for kind in kinds):
+        if not all(kind.has_static_shape for kind in kinds):
             return None
-        elements = sum(int(np.prod(kind.shape)) for kind in kinds)
-        if elements > max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)):
+        most = max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)) if inputs else _LARGEST_ALONE
+        if sum(int(np.prod(kind.shape)) for kind in kinds) > most:
             return None
         if (found := evaluate(kernel, inputs)) is not None:
             return found
