@@ -5,6 +5,7 @@
     python -m benchmarks.gpu all --markdown FILE        both
     python -m benchmarks.gpu table DIR --merge A B …    the tables of several runs' results
     python -m benchmarks.gpu gate                       whether 60 rows of the corpus are as fast as they were
+    python -m benchmarks.gpu launches                   whether 200 keep their launches and bytes; needs no GPU
 
 For each row, all contenders prepare it, their results are compared with a reference of higher precision, and then they
 run alternately in rounds, each with enough calls to fill some milliseconds, timed by CUDA events around them. Calls
@@ -192,6 +193,10 @@ def _table(options: argparse.Namespace, folder: Path, lines: list[dict[str, Any]
 
 def main() -> None:
     options = _options()
+    if options.step == "launches":
+        from benchmarks.gpu_launches import run as compare
+
+        raise SystemExit(compare(options.rows or [], options.write))
     if options.step == "gate":
         from benchmarks.gpu_gate import run
 
@@ -215,7 +220,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=["compile", "run", "all", "table", "child", "list", "gate"])
+    parser.add_argument("step", choices=["compile", "run", "all", "table", "child", "list", "gate", "launches"])
     parser.add_argument("source", nargs="?", type=Path, help="the output of `compile`: a folder, or a packed file")
     parser.add_argument("--out", type=Path, default=Path("build/gpu-benchmarks"), help="folder for artifacts")
     parser.add_argument("--pack", type=Path, metavar="FILE", help="also write the artifacts as one file")
@@ -234,7 +239,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--results", type=Path, default=Path(RESULTS), metavar="FILE", help="lines of JSON")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
     parser.add_argument("--merge", nargs="+", type=Path, default=[], metavar="FILE", help="results, for `table`")
-    parser.add_argument("--write", action="store_true", help="`gate`: store the figures of this kind of GPU")
+    parser.add_argument("--write", action="store_true", help="`gate`, `launches`: store the figures")
     parser.add_argument("--machine", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     return parser.parse_args()

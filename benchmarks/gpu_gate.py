@@ -32,18 +32,17 @@ _DEVICE = "cuda:0"
 Figures = Mapping[str, float | str]  # by row; a text says why there is none
 
 
-def chosen() -> list[str]:
-    """The names of the rows: of each family about as large a share as of all, at least one, evenly spread."""
+def chosen(number: int = COUNT) -> list[str]:
+    """The names of `number` rows: of each family about as large a share as of all, at least one, evenly spread."""
     absent = {row.name.removesuffix(" bf16") for row in zoo.rows()}
     families: dict[str, list[str]] = defaultdict(list)
     for row in gpu.gpu_corpus(0, 0).values():
         if row.name.removesuffix(" bf16") not in absent:
             families[row.family].append(row.name)
     total = sum(map(len, families.values()))
-    places = [(share, name) for names in families.values()
-              for number, name in enumerate(names)
-              for share in [abs((number * COUNT / total + 0.5) % 1 - 0.5) if number else -1.0]]
-    return [name for _, name in sorted(places)[:COUNT]]
+    places = [(abs((place * number / total + 0.5) % 1 - 0.5) if place else -1.0, name)
+              for names in families.values() for place, name in enumerate(names)]
+    return [name for _, name in sorted(places)[:number]]
 
 
 def slower(before: Figures, now: Figures) -> list[str]:

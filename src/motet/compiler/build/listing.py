@@ -28,7 +28,7 @@ class ListedKernel:
     """A kernel of a program: `kernel` with its layouts, and the `schedule` that the compiler chooses for `target`, the
     name in files of schedules. Both are None for a kernel without a schedule, with the reason. `forms` are the choices
     for each launch on a GPU, `choices` the same with the tiles of their loops. `names` are those in the source of what
-    each call of the kernel computes."""
+    each call of the kernel computes; `launches` is the number of its programs, or of its phases on a CPU."""
 
     name: str
     target: str
@@ -43,6 +43,7 @@ class ListedKernel:
     choices: tuple[tuple[LaunchChoice, ...], ...] = ()
     reason: str = ""
     names: tuple[str, ...] = ()
+    launches: int = 0
 
 
 def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
@@ -56,14 +57,17 @@ def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
     for name, function in kernels.functions.items():
         about = kernels.reasons.get(name, "") or ir.StringAttr(function.attributes[KIND]).value
         code, said = codes.get(name), tuple(names.get(name, ()))
+        launches = 0 if code is None else len(code.phases)
         if code is None or code.schedule is None:
             reason = _reason(name, kernels.reasons, code)
-            found.append(ListedKernel(name, target_name(target), about, reason=reason, names=said))
+            moved = 0 if code is None else code.bytes
+            found.append(ListedKernel(
+                name, target_name(target), about, bytes=moved, reason=reason, names=said, launches=launches))
             continue
         kernel = laid_out[name]
         found.append(ListedKernel(
             name, _own_name(kernel, target), about, code.key, kernel, code.schedule, code.kind, code.flops, code.bytes,
-            _forms(code, target), _choices(code, target), names=said,
+            _forms(code, target), _choices(code, target), names=said, launches=launches,
         ))
     return found
 
