@@ -168,7 +168,7 @@ def _split(kernel: Kernel, found: _Moments, cut: ReductionCut) -> Kernel:
     total, squares = kernel.stages[found.total], kernel.stages[found.squares]
     sums = parts_of(total, values, cut)
     first = len(values)
-    values.append(partial_value(squares, cut, kernel.values[squares.outputs[0].value].dtype))
+    values.append(partial_value(squares, cut, values, 0, kernel.values[squares.outputs[0].value].dtype))
     partial = [_squares(found, cut, sums.first, first, cut.length)]
     if cut.rest:
         partial.append(cut.last(_squares(found, cut, sums.first, first, cut.rest)))

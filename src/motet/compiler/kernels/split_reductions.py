@@ -135,7 +135,7 @@ def parts_of(stage: Stage, values: list[KernelValue], cut: ReductionCut) -> Part
     found = match_reductions(stage) or []
     kept = kept_dimensions(stage)
     first = len(values)
-    values += [partial_value(stage, cut, each.accumulator) for each in found]
+    values += [partial_value(stage, cut, values, k, each.accumulator) for k, each in enumerate(found)]
     unit = partial_map(stage)
     body, yields = _widened(stage, found)
     partial = Stage(
@@ -147,10 +147,16 @@ def parts_of(stage: Stage, values: list[KernelValue], cut: ReductionCut) -> Part
     return Parts([partial, *last], _combination(stage, values, found, cut.count, kept), first)
 
 
-def partial_value(stage: Stage, cut: ReductionCut, dtype: str) -> KernelValue:
-    """The partial results of all pieces."""
-    shape = (cut.count, *(stage.sizes[d] for d in kept_dimensions(stage)))
-    return KernelValue(shape, dtype, "temporary", tuple(range(len(shape))))
+def partial_value(
+    stage: Stage, cut: ReductionCut, values: Sequence[KernelValue], output: int, dtype: str
+) -> KernelValue:
+    """The partial results of all pieces for one output, piece by piece, each as that output lies."""
+    kept, access = kept_dimensions(stage), stage.outputs[output]
+    order = [0]
+    for axis in values[access.value].order:
+        order += [kept.index(d) + 1 for d in access.map[axis].dims]
+    order += [position for position in range(len(kept) + 1) if position not in order]
+    return KernelValue((cut.count, *(stage.sizes[d] for d in kept)), dtype, "temporary", tuple(order))
 
 
 def partial_map(stage: Stage) -> tuple[Affine, ...]:

@@ -93,9 +93,19 @@ def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
     """How many stages, including the first, can run while the first stage's result is in registers. Temporaries of
     earlier stages count as arguments."""
     count = 1
-    while count < len(stages) and not gathered(stages[count]) and _fits(kernel, stages[: count + 1]):
+    while count < len(stages) and not _is_apart(kernel, stages[count]) and _fits(kernel, stages[: count + 1]):
         count += 1
     return count
+
+
+def _is_apart(kernel: Kernel, stage: Stage) -> bool:
+    """Whether a stage computes places, or only copies a tensor to another order of its dimensions."""
+    if gathered(stage):
+        return True
+    access, result = stage.inputs[0] if len(stage.inputs) == 1 else None, stage.outputs[0]
+    return not stage.body and access is not None and access.map == result.map and (
+        kernel.values[access.value].order != kernel.values[result.value].order
+    )
 
 
 def _fits(kernel: Kernel, stages: Sequence[Stage]) -> bool:

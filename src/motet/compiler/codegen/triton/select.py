@@ -36,6 +36,7 @@ from motet.compiler.kernels.rows import match_rows
 from motet.compiler.kernels.split_moments import split_moments
 from motet.compiler.kernels.split_reductions import split_reductions
 from motet.compiler.kernels.verify import checked
+from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
 Class = LaunchClass[Any, Any, Form]
@@ -58,7 +59,9 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `UnsupportedOnGpu` if no class supports it."""
     if (found := attention.match(kernel)) is not None:
         return _attention(found, target)
-    kernel, packings = contraction.packed(contraction.laid_out(_divided(kernel, target), target), target)
+    kernel = contraction.laid_out(_divided(kernel, target), target)
+    kernel = _divided_product(kernel, target, windowed=True)
+    kernel, packings = contraction.packed(kernel, target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
     kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
@@ -140,10 +143,8 @@ def _attention(found: Attention, target: GpuTarget) -> TritonCode:
 def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     """`kernel` with long reductions split in two steps, if there are too few results to keep all SMs busy; for rows
     across memory, with many rows per program. Reductions of enough rows by several stages are not split."""
-    products = [stage for stage in kernel.stages if contraction.takes(kernel, stage)]
-    if products:
-        pieces = contraction.pieces(kernel, products[0], target) if len(products) == 1 else 1
-        return split_reductions(kernel, _ANY, pieces) if pieces >= _LEAST_PIECES else kernel
+    if any(contraction.takes(kernel, stage) for stage in kernel.stages):
+        return _divided_product(kernel, target, windowed=False)
     found = match_rows(kernel, kernel.stages)
     if found is None:
         return split_reductions(kernel)
@@ -159,6 +160,17 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
         return kernel
     few, many = _PROGRAMS_PER_SM * target.processors // count, _MORE_PROGRAMS_PER_SM * target.processors // count
     return split_reductions(kernel, enough, max(few, min(many, (found.length.known or 0) // _PIECE)))
+
+
+def _divided_product(kernel: Kernel, target: GpuTarget, *, windowed: bool) -> Kernel:
+    """`kernel` with the sums of its only product, of matrices or of windows, in pieces, if its tiles are few."""
+    products = [stage for stage in kernel.stages if contraction.takes(kernel, stage)]
+    if len(products) != 1 or any(map(is_windowed, products[0].inputs)) != windowed:
+        return kernel
+    pieces = contraction.pieces(kernel, products[0], target)
+    if pieces < _LEAST_PIECES:
+        return kernel
+    return split_reductions(contraction.sums_channels_last(kernel, products[0]) if windowed else kernel, _ANY, pieces)
 
 
 def _program(

@@ -4,6 +4,7 @@
                                  which can be loaded through registers
     f32 in full precision        threads read lines of the right operand like those of the result: one that is
                                  contiguous along K is transposed
+    f32 convolutions             the same is true of images and results, which are channels-last then
     lines of any length          TMA needs strides that are multiples of 16 bytes: others are copied
 
 The copy is a separate stage before the product, to a temporary. It pays if every element is used often enough.
@@ -22,12 +23,15 @@ from motet.compiler.codegen.gpu.tasks import LoopTask, power_of_two
 from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.kernels.contraction import ContractionDims
 from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.kernels.layout import channels_last, output_channel
 from motet.compiler.kernels.windows import is_windowed, read_axes
 from motet.compiler.targets.gpu import GpuTarget
 
 _ALIGNMENT = 16  # bytes
 _OFTEN = 256  # uses of each element
 _MANY_READS = 1 << 20  # elements of all windows, which a copy of the image makes faster to read
+_WORTH_IMAGE = 150_000_000  # products for which a copy of the image pays, as measured on an H200
+_WORTH_RESULT = 20_000_000  # the same for a copy of the result
 _CHANNELS = 16  # minimum channels of an image for which another layout pays
 _FEW = 8  # channels that one access loads
 _TOGETHER = 4  # minimum number of 16-bit elements that a thread copies asynchronously
@@ -115,8 +119,7 @@ def _channels_last(
     move along their lines."""
     access = stage.inputs[image]
     value = kernel.values[access.value]
-    axes = read_axes(kernel, stage, access, units=True)
-    channel = next(((axis.number, axis.plain.dim) for axis in axes if axis.plain is not None and axis.taps), None)
+    channel = _channel(kernel, stage, access)
     if channel is None or value.dtype != factor or value.order[-1] == channel[0]:
         return kernel
     axis, dim = channel
@@ -127,13 +130,69 @@ def _channels_last(
         return _few_channels(kernel, stage, image, channel, window) if item_bytes(factor) == 2 else kernel
     if item_bytes(factor) == 2 and often < _OFTEN and _count(stage, sorted(access.dims)) < _MANY_READS:
         return kernel
-    kernel, stage = _reordered(kernel, stage, image, (*(a for a in range(value.rank) if a != axis), axis))
+    kernel, stage = _reordered(kernel, stage, image, _with_last(value, axis))
     other = 1 - image
     filters = stage.inputs[other]
     if kernel.values[filters.value].role == "constant" or filters.padding is not None:
         return kernel
     order = [*(d for d in (*dims.m, *dims.n) if d in filters.dims), *window, dim]
     return _copied(kernel, stage, other, order)[0]
+
+
+def channels_last_sums(kernel: Kernel, stage: Stage, target: GpuTarget, dims: ContractionDims) -> Kernel:
+    """`kernel` with the image of its f32 convolution `stage` in full precision copied to channels-last layout, and its
+    result computed in it and copied back, where that pays: threads then read lines of both operands like those of the
+    result."""
+    if target.architecture != _HOPPER or not all(isinstance(size, int) for size in stage.sizes) or dims.batch:
+        return kernel
+    sides = (dims.product.lhs.input, dims.product.rhs.input)
+    images = [number for number in sides if is_windowed(stage.inputs[number])]
+    channel = _channel(kernel, stage, stage.inputs[images[0]]) if len(images) == 1 else None
+    work = _count(stage, range(len(stage.sizes)))
+    if channel is None or _count(stage, [channel[1]]) < _CHANNELS or work < _WORTH_RESULT:
+        return kernel
+    value = kernel.values[stage.inputs[images[0]].value]
+    if value.order[-1] != channel[0]:
+        if work < _WORTH_IMAGE:
+            return kernel
+        kernel, stage = _reordered(kernel, stage, images[0], _with_last(value, channel[0]))
+    return _result_channels_last(kernel, stage)
+
+
+def _channel(kernel: Kernel, stage: Stage, image: Access) -> tuple[int, int] | None:
+    """The axis of an image that runs over channels, and its dimension."""
+    axes = read_axes(kernel, stage, image, units=True)
+    return next(((axis.number, axis.plain.dim) for axis in axes if axis.plain is not None and axis.taps), None)
+
+
+def _with_last(value: Value, axis: int) -> tuple[int, ...]:
+    return (*(other for other in range(value.rank) if other != axis), axis)
+
+
+def _result_channels_last(kernel: Kernel, stage: Stage) -> Kernel:
+    """`kernel` with its only result, of the shape of the convolution `stage`, stored channels-last, then copied."""
+    results = [number for number, value in enumerate(kernel.values) if value.role == "result"]
+    channel = output_channel(stage)
+    after = kernel.stages[kernel.stages.index(stage) + 1 :]
+    if len(results) != 1 or channel is None or any(each.reductions for each in after):
+        return kernel
+    value = kernel.values[results[0]]
+    order = channels_last(value.rank, channel)
+    if value.shape != kernel.values[stage.outputs[0].value].shape or value.order == order:
+        return kernel
+    index, here = len(kernel.values), identity_map(value.rank)
+
+    def moved(access: Access) -> Access:
+        return replace(access, value=index) if access.value == results[0] else access
+
+    stages = [replace(each, inputs=tuple(map(moved, each.inputs)), outputs=tuple(map(moved, each.outputs)))
+              for each in kernel.stages]
+    copy = Stage(
+        value.shape, ("parallel",) * value.rank, (Access(index, here),), (Access(results[0], here),), (None,), (), (0,),
+        f"a layout for {stage.source}" if stage.source else "",
+    )
+    temporary = replace(value, role="temporary", order=order)
+    return replace(kernel, values=(*kernel.values, temporary), stages=(*stages, copy))
 
 
 def _few_channels(
@@ -152,7 +211,7 @@ def _few_channels(
     if not 1 < count <= _FEW or _count(stage, window) < _LARGE or not overlap or access.padding not in (None, 0):
         return kernel
     shape = tuple(wanted if a == axis else size for a, size in enumerate(value.shape))
-    order = (*(a for a in range(value.rank) if a != axis), axis)
+    order = _with_last(value, axis)
     here = identity_map(value.rank)
     index = len(kernel.values)
     copy = Stage(

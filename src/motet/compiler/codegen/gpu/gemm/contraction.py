@@ -8,13 +8,15 @@ al., "cuDNN: Efficient Primitives for Deep Learning", 2014). N is contiguous in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from motet.compiler.codegen.gpu.gemm import gemv
-from motet.compiler.codegen.gpu.gemm.alignment import aligned, columns_last, runs_along
+from motet.compiler.codegen.gpu.gemm.alignment import aligned, channels_last_sums, columns_last, runs_along
 from motet.compiler.codegen.gpu.gemm.launch import ContractionLaunch
 from motet.compiler.codegen.gpu.tasks import LoopTask
 from motet.compiler.kernels.contraction import ContractionDims, read_contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, item_bytes
+from motet.compiler.kernels.layout import channels_last, output_channel
 from motet.compiler.kernels.packing import reorder_constants
 from motet.compiler.kernels.product import match_product
 from motet.compiler.kernels.strides import ONE
@@ -24,6 +26,8 @@ from motet.compiler.targets.gpu import GpuTarget
 _LEAST = 8  # minimum of M, N and K for which tensor cores pay
 _SIDE = 64  # of the tiles of small results
 _LEAST_DEPTH = 128  # minimum K of one piece of a product
+_FEW_PIECES = 8  # of windows of 16-bit floats
+_MANY_PIECES = 8  # of windows of f32, from which on their layouts do not matter
 _LONG = 1024  # K from which on products are split
 _LONGER = 2049  # the same if there are enough narrow tiles of 16-bit floats, as measured on an H100
 _SLIM, _ENOUGH = 16, 64  # columns of a narrow tile, and the number of them that is enough
@@ -164,14 +168,17 @@ def laid_out(kernel: Kernel, target: GpuTarget) -> Kernel:
         if factor not in ("f64", "f32") or (factor == "f32" and target.precision == "tf32"):
             kernel = aligned(kernel, stage, target, dims, factor)
         elif factor == "f32" and target.precision == "ieee":
-            kernel = columns_last(kernel, stage, target, dims)
+            if not any(map(is_windowed, stage.inputs)):
+                kernel = columns_last(kernel, stage, target, dims)
+            elif pieces(kernel, stage, target) < _MANY_PIECES:
+                kernel = channels_last_sums(kernel, stage, target, dims)
     return kernel
 
 
 def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     """The number of pieces along K that keep all SMs busy if the result is too small for that; 1 if it is not."""
     dims = dims_of(stage)
-    if dims is None or not worth_matrix_units(kernel, stage) or any(map(is_windowed, stage.inputs)):
+    if dims is None or not worth_matrix_units(kernel, stage):
         return 1
     if any(not isinstance(size, int) for size in stage.sizes):
         return 1
@@ -181,7 +188,19 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     if k < (_LONGER if enough else _LONG):
         return 1
     tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
-    return min(k // _LEAST_DEPTH, 2 * target.processors // tiles)
+    most = _FEW_PIECES if any(map(is_windowed, stage.inputs)) and _factor_dtype(kernel, stage) != "f32" else k
+    return min(k // _LEAST_DEPTH, 2 * target.processors // tiles, most)
+
+
+def sums_channels_last(kernel: Kernel, stage: Stage) -> Kernel:
+    """`kernel` with the sums of its convolution channels-last, if others compute the result from them."""
+    number = stage.outputs[0].value
+    value, channel = kernel.values[number], output_channel(stage)
+    if value.role != "temporary" or channel is None:
+        return kernel
+    values = list(kernel.values)
+    values[number] = replace(value, order=channels_last(value.rank, channel))
+    return replace(kernel, values=tuple(values))
 
 
 def match(task: LoopTask, target: GpuTarget) -> ContractionLaunch | None:
