@@ -10,6 +10,8 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.conv.copies import RowCopies
 from motet.compiler.codegen.cpu.conv.emitter import Emitter
 from motet.compiler.codegen.cpu.conv.plan import along_filters
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
+from motet.compiler.codegen.cpu.conv.slides import Slide
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -44,10 +46,11 @@ class Channels(Emitter):
     """Emits a convolution whose vectors run along filters."""
 
     def __init__(
-        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool
+        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing, panels: int, copies: bool,
+        copy: PreparedImage | None = None,
     ) -> None:
         """If `copies`, each task copies the image rows that it needs to scratch memory."""
-        super().__init__(c, plan, packing, panels)
+        super().__init__(c, plan, packing, panels, copy)
         self.copies = copies
         self.across = not along_filters(c)
         self.image_copies = RowCopies(c, plan.lanes)
@@ -103,7 +106,7 @@ class Channels(Emitter):
 
             at = g.at(source, g.imul(where, c.rows.step), self.image_element)
             self.image_copies.guarded(
-                g, [(c.rows, where)], lambda: self.image_copies.padded_row(g, at, to),
+                g, [(c.rows.image, where)], lambda: self.image_copies.padded_row(g, Slide.of(c.columns), at, to),
                 lambda: self.image_copies.fill_run(g, to, self.pitch))
 
         g.loop(0, c.rows.span(self.plan.block), 1, row)
@@ -168,14 +171,15 @@ class Channels(Emitter):
     # Parameters: a tile, and where it is.
     def finish_pixels(
         self, f: TileFrame, at: Sequence[Index], views: Views, height: int, lanes: Sequence[PartialVector],
-        read: Callable[[int, int], ir.Value],
+        read: Callable[[int, int], ir.Value], present: Index | None = None,
     ) -> None:
-        """Run the epilogue on the sums `read(pixel, vector)` of a tile at coordinates `at`."""
+        """Run the epilogue on the sums `read(pixel, vector)` of a tile at coordinates `at`, of which the first
+        `present` pixels exist (None: all)."""
         if self.across:
             views = Views(f, self.c.places, at, self.c.filter_dim, self.c.columns.out)
-            self.finish_across(f, views, height, lanes, read)
+            self.finish_across(f, views, height, lanes, read, present)
         else:
-            self.finish_tile(f, views, height, lanes, read)
+            self.finish_tile(f, views, height, lanes, read, present)
 
     def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
         """The coordinates, one for each dimension of the convolution's iteration space."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.conv.slides import Slide, number
 from motet.compiler.codegen.cpu.emit.builder import I32, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.strided_loads import interleaved
@@ -19,6 +20,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
     write_vector,
 )
+from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.strides import ONE, Extent, StridedAccess
 from motet.compiler.kernels.windows import Window
@@ -28,12 +30,19 @@ _MOST_SKIPPED = 8  # a step of columns up to which whole vectors are loaded and 
 
 
 class Imaged(Protocol):
-    """What copies need to know of a convolution: its image's `columns`, and its `channels`, `channel_step` apart."""
+    """What copies need to know of a convolution: the `windows` over its image, the last of them along `columns`, the
+    `channels`, `channel_step` apart, and the loops outside of these."""
 
+    @property
+    def kernel(self) -> Kernel: ...
     @property
     def product(self) -> Product: ...
     @property
     def image(self) -> StridedAccess: ...
+    @property
+    def outer(self) -> tuple[tuple[Extent, int], ...]: ...
+    @property
+    def windows(self) -> tuple[Window, ...]: ...
     @property
     def columns(self) -> Window: ...
     @property
@@ -84,32 +93,30 @@ class RowCopies:
             f, value, f.at(target, i, self.element), self.c.product.dtype, 1, width))
 
     def guarded(
-        self, f: TileFrame, places: Sequence[tuple[Window, Index]], inside: Callable[[], None],
+        self, f: TileFrame, places: Sequence[tuple[Index, Index]], inside: Callable[[], None],
         outside: Callable[[], None],
     ) -> None:
-        """Emit `inside` where each position along its window is one of the image, and `outside` in the padding."""
+        """Emit `inside` where each position of `places` is below the extent before it, and `outside` in the padding."""
         if self.c.padding is None or not places:
             inside()
             return
-        exists = f.and_(*(
-            f.icmp_signed(op, f.index(at), f.index(limit))
-            for w, at in places[:1] for op, limit in ((">=", 0), ("<", w.image))
-        ))
+        extent, at = places[0]
+        exists = f.and_(*(f.icmp_signed(op, f.index(at), f.index(limit)) for op, limit in ((">=", 0), ("<", extent))))
         with f.if_else(exists) as (then, otherwise):
             with then:
                 self.guarded(f, places[1:], inside, outside)
             with otherwise:
                 outside()
 
-    def padded_row(self, f: TileFrame, source: ir.Value, target: ir.Value) -> None:
+    def padded_row(self, f: TileFrame, columns: Slide, source: ir.Value, target: ir.Value) -> None:
         """Copy the image row at `source` as [column][channel], with the columns of padding."""
-        c = self.c
-        low = min(c.columns.low, c.columns.reach)
-        high = min(c.columns.reach, c.columns.low + c.columns.image)
-        self.fill_run(f, target, low * c.channels)
-        self.copy_columns(f, source, f.at(target, low * c.channels, self.element), high - low)
-        rest = c.columns.reach - high
-        self.fill_run(f, f.at(target, high * c.channels, self.element), rest * c.channels)
+        channels, reach = self.c.channels, number(f, columns.reach)
+        low = f.imin(columns.window.low, reach)
+        high = f.imin(reach, f.iadd(columns.window.low, number(f, columns.image)))
+        self.fill_run(f, target, f.imul(low, channels))
+        self.copy_columns(f, source, f.at(target, f.imul(low, channels), self.element), f.isub(high, low))
+        rest = f.imul(f.isub(reach, high), channels)
+        self.fill_run(f, f.at(target, f.imul(high, channels), self.element), rest)
 
     def copy_columns(self, f: TileFrame, source: ir.Value, target: ir.Value, count: Index) -> None:
         """Copy `count` columns of an image row as [column][channel]."""

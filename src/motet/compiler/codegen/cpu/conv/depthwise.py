@@ -9,18 +9,17 @@ zero only if the filter is infinite or NaN. An image that is not channels-last i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from llvmlite import ir
 
-from motet.artifact.expressions import product
-from motet.compiler.codegen.cpu.conv.copies import RowCopies
-from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise, Segment, check, choose, match
+from motet.artifact.expressions import ceildiv
+from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise, check, choose, match
 from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop, window_rows
-from motet.compiler.codegen.cpu.conv.prepared import workspace
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at, slides_of, with_copy
+from motet.compiler.codegen.cpu.conv.slides import known_part, number
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
@@ -35,8 +34,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     widen,
 )
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
-from motet.compiler.kernels.kernel import item_bytes
-from motet.compiler.kernels.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import DepthwiseSchedule
 from motet.compiler.kernels.strides import StridedAccess
 from motet.compiler.targets.cpu import CpuTarget
@@ -44,40 +42,7 @@ from motet.compiler.targets.cpu import CpuTarget
 
 def emit(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a depthwise convolution by `schedule`."""
-    made = c.copied
-    code = DepthwiseEmitter(made, schedule, made.segments(), c.reads_copy)
-    emitted = code.run()
-    if not c.reads_copy:
-        return emitted
-    phase = _copy_phase(code.module, c, schedule.lanes)
-    sizes = (c.channels * made.rows.image * made.columns.image, *(size.expression for size, _ in c.copies))
-    bytes_ = product((item_bytes(c.product.dtype), *sizes))
-    return replace(emitted, llvm=str(code.module), phases=(phase, *emitted.phases), workspaces=(bytes_,))
-
-
-def _copy_phase(module: ir.Module, c: Depthwise, lanes: int) -> Phase:
-    """The phase that copies the image as [outer][row][column][channel]; a task copies one row."""
-    f = task_function(module, c.kernel, f"{c.kernel.name}_copy")
-    copier = RowCopies(c, lanes)
-    rows, columns = c.copied.rows.image, c.copied.columns.image
-
-    def task(index: Index, _: list[ir.Value]) -> None:
-        row, rest = f.isub(f.irem(index, rows), c.rows.low if c.pads else 0), f.idiv(index, rows)
-        source = f.imul(row, c.rows.step)
-        for size, d in reversed(c.copies):
-            source = f.iadd(source, f.imul(f.extent(c.image.strides[d]), f.irem(rest, f.extent(size))))
-            rest = f.idiv(rest, f.extent(size))
-        target = f.at(workspace(f), f.imul(index, columns * c.channels), copier.element)
-        image = f.at(f.pointer(c.image.value), source, copier.image_element)
-        if not c.pads:
-            copier.copy_columns(f, image, target, columns)
-            return
-        copier.guarded(f, [(c.rows, row)], lambda: copier.padded_row(f, image, target),
-                       lambda: copier.fill_run(f, target, columns * c.channels))
-
-    f.loop(f.arguments[2], f.arguments[3], 1, task)
-    f.ret_void()
-    return Phase(f"{c.kernel.name}_copy", product((rows, *(size.expression for size, _ in c.copies))))
+    return DepthwiseEmitter(c.of(c.copy), schedule, c.copy).run()
 
 
 CLASS = KernelClass(DepthwiseSchedule, match, choose, check, emit)
@@ -100,25 +65,27 @@ class NearPixels:
 class DepthwiseEmitter:
     """Emits one module: the loops over tasks, segments and tiles, and tiles of floats or integers."""
 
-    def __init__(self, c: Depthwise, plan: DepthwiseSchedule, segments: list[Segment], copied: bool) -> None:
-        """If `copied`, the image is in the workspace."""
+    def __init__(self, c: Depthwise, plan: DepthwiseSchedule, copy: PreparedImage | None) -> None:
+        """With `copy`, `c` is the convolution of the copy."""
         self.c = c
-        self.copied = copied
+        self.copy = copy
         self.plan = plan
-        self.segments = segments
         self.module = ir.Module(c.kernel.name)
-        self.blocks = -(-c.rows.size // plan.block)
+        self.rows, self.columns = slides_of(c, copy)
         self.panel_count = -(-c.channels // plan.width)
         self.splits = -(-self.panel_count // plan.panels)
 
     def run(self) -> KernelCode:
         c = self.c
         f = task_function(self.module, c.kernel)
-        phase = task_loop(f, c.outer, len(c.main.sizes), self.blocks, self.splits, self._task)
+        blocks = ceildiv(self.rows.size, self.plan.block)
+        phase = task_loop(f, c.outer, len(c.main.sizes), blocks, self.splits, self._task)
+        phases, workspaces = with_copy(self.module, self.copy, self.plan.lanes, phase)
+        sizes = (*(size.expression for size, _ in c.outer), self.rows.size, self.columns.size)
         return KernelCode(
-            "depthwise", str(self.module), (phase,),
+            "depthwise", str(self.module), phases, workspaces=workspaces,
             packings={} if c.packing is None else {c.filters.value: c.packing},
-            flops=2 * c.products * math.prod(size.known or 1 for size, _ in c.outer), bytes=external_bytes(c.kernel),
+            flops=2 * known_part(sizes) * c.channels * c.rows.taps * c.columns.taps, bytes=external_bytes(c.kernel),
         )
 
     def _task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
@@ -127,35 +94,37 @@ class DepthwiseEmitter:
         first = f.imul(block, plan.block)
         p0 = f.imul(split, plan.panels)
         p1 = f.imin(f.iadd(p0, plan.panels), self.panel_count)
-        offset: Index = 0
-        for _, dim in c.outer:
-            offset = f.iadd(offset, f.imul(f.extent(c.image.strides[dim]), at[dim]))
-        base = workspace(f) if self.copied else f.pointer(c.image.value)
-        image = f.at(base, offset, MEMORY_TYPES[c.image.dtype])
+        image = image_at(f, c, self.copy, at)
 
         def line(row: Index, _: list[ir.Value]) -> None:
-            present = window_rows(f, c.rows, c.padded, row)
-            for segment in self.segments:
+            present = window_rows(f, self.rows, c.padding is not None, row)
+
+            def tile(column: Index, pixels: int, taps: tuple[int, ...]) -> None:
+                here = NearPixels(image, at, row, column, pixels, taps, present)
+                self.panels(f, p0, p1, lambda channel, lanes: self.tile(f, here, channel, lanes))
+
+            self._pixels(f, tile)
+
+        f.loop(first, f.imin(f.iadd(first, plan.block), number(f, self.rows.size)), 1, line)
+
+    def _pixels(self, f: TileFrame, tile: Callable[[Index, int, tuple[int, ...]], None]) -> None:
+        """Emit `tile` for the tiles of a row: first column, number of pixels, and columns of the window that meet the
+        image. Tiles of a row of dynamic extent have a few numbers of pixels, the largest first."""
+        if isinstance(self.columns.size, int):
+            for segment in self.c.segments():
                 begin = segment.begin
-                pieces, size, longer = balanced(segment.count, plan.pixels)
+                pieces, size, longer = balanced(segment.count, self.plan.pixels)
                 for pixels, count in ((size + 1, longer), (size, pieces - longer)):
-
-                    def tile(
-                        t: Index, _: list[ir.Value], taps: tuple[int, ...] = segment.taps, pixels: int = pixels,
-                        begin: int = begin,
-                    ) -> None:
-                        column = f.iadd(begin, f.imul(t, pixels))
-                        here = NearPixels(image, at, row, column, pixels, taps, present)
-                        self.panels(f, p0, p1, lambda channel, lanes: self.tile(f, here, channel, lanes))
-
-                    f.loop(0, count, 1, tile)
+                    f.loop(0, count, 1, lambda t, _, begin=begin, pixels=pixels, taps=segment.taps: tile(
+                        f.iadd(begin, f.imul(t, pixels)), pixels, taps))
                     begin += pixels * count
-
-        f.loop(first, f.imin(f.iadd(first, plan.block), c.rows.size), 1, line)
-
-    def row_step(self, f: TileFrame) -> Index:
-        """The stride of the image's rows."""
-        return self.c.rows.step
+            return
+        count, done, pixels = number(f, self.columns.size), f.index(0), self.plan.pixels
+        taps = tuple(range(self.c.columns.taps))
+        while pixels:
+            end = f.iadd(done, f.imul(f.idiv(f.isub(count, done), pixels), pixels))
+            f.loop(done, end, pixels, lambda column, _, pixels=pixels: tile(column, pixels, taps))
+            done, pixels = f.index(end), pixels // 2
 
     def panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
         """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
@@ -199,7 +168,7 @@ class DepthwiseEmitter:
         left = f.iadd(f.imul(f.isub(f.imul(column, c.columns.stride), c.columns.low), c.columns.step), channel)
 
         def window_row(k: Index, values: list[ir.Value]) -> list[ir.Value]:
-            where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), self.row_step(f))
+            where = f.imul(f.iadd(top, f.imul(k, c.rows.dilation)), number(f, self.rows.step))
             tap_row = f.at(filters, f.imul(k, c.tap_steps[0]), MEMORY_TYPES[c.filters.dtype])
             return self._products(f, pixels, f.iadd(where, left), tap_row, lanes, values)
 

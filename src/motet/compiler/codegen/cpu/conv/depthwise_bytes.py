@@ -78,7 +78,7 @@ def match(kernel: Kernel, target: CpuTarget) -> DepthwiseBytes | None:
         inputs = tuple(replace(each, padding=0) if i == own else each for i, each in enumerate(plain.inputs))
         plain = replace(plain, inputs=inputs)
     found = depthwise_plan.match(replace(kernel, stages=(plain, *kernel.stages[1:])), target)
-    if found is None or found.output.dtype != "i32" or found.reads_copy:
+    if found is None or found.output.dtype != "i32" or found.copy is not None:
         return None
     made = DepthwiseBytes(found, image, filters, zeros[own], zeros[1 - own])
     return made if _dots(made, target) or _is_exact(made) else None
@@ -129,7 +129,7 @@ class _FloatSums(DepthwiseEmitter):
         own = found.c.product
         casts = {each.input: _to_float(found, each is own.lhs) for each in (own.lhs, own.rhs)}
         lhs, rhs = (Operand(each.input, casts[each.input]) for each in (own.lhs, own.rhs))
-        super().__init__(replace(found.c, product=Product(lhs, rhs, "f32")), plan, found.c.segments(), copied=False)
+        super().__init__(replace(found.c, product=Product(lhs, rhs, "f32")), plan, None)
 
     def read(
         self, f: TileFrame, base: ir.Value, offset: Index, operand: Literal["image", "filters"], lanes: PartialVector
@@ -154,8 +154,8 @@ class _DotSums(DepthwiseEmitter):
         assert found.c.packing is not None
         self.found = found
         packing = _interleaved(found.c.packing, found.c.rows.kernel >= 0, found.c.columns.kernel >= 0)
-        super().__init__(replace(found.c, packing=packing), plan, found.c.segments(), copied=False)
-        self.reads_outside = found.c.padded and _leaves(found.c.rows)
+        super().__init__(replace(found.c, packing=packing), plan, None)
+        self.reads_outside = found.c.padding is not None and _leaves(found.c.rows)
         row = found.c.columns.image * found.c.columns.step
         self.scratch = -(-(row + 2 * _LANES * plan.vectors) // 64) * 64 if self.reads_outside else 0
 

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from motet.compiler.codegen.cpu.gemm.microkernel import (
-    MEMORY_TYPES,
-)
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES
 from motet.compiler.kernels.convolution import forward_windows
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Access, Kernel, Packing, Stage, with_extents
 from motet.compiler.kernels.product import Product
 from motet.compiler.kernels.schedule import DepthwiseSchedule, Reason, in_range, lanes_reason
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, initial_of, place_of
+from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, place_of
 from motet.compiler.kernels.windows import SINGLE, Window, image_axes, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -40,7 +39,7 @@ class Segment:
 class Depthwise:
     """A kernel read as a depthwise convolution. `outer` are the dimensions that image and result share, except the
     channel. `tap_steps` are the strides of the packed filter along window rows and columns. Channels of the image are
-    `channel_step` apart; `copied` is the form that reads a copy where they are not contiguous."""
+    `channel_step` apart; `copy` is the copy that is read where they are not contiguous."""
 
     kernel: Kernel
     main: Stage
@@ -56,51 +55,31 @@ class Depthwise:
     channels: int
     rows: Window
     columns: Window
-    padded: bool
+    padding: int | None
     epilogue: Epilogue
 
     @property
-    def padding(self) -> int | None:
-        return 0 if self.padded else None
+    def windows(self) -> tuple[Window, ...]:
+        return self.rows, self.columns
 
     @property
     def channel_step(self) -> int:
         return self.image.strides[self.channel_dim].factor
 
     @property
-    def copies(self) -> tuple[tuple[Extent, int], ...]:
-        """The outer dimensions along which images differ."""
-        return tuple(loop for loop in self.outer if self.image.strides[loop[1]] != ZERO)
+    def copy(self) -> PreparedImage | None:
+        """The copy of the image that is read, with the padding if the ends of rows make too many segments; None if the
+        image is read itself."""
+        pads = self.padding is not None and len(self.segments()) > _MOST_SEGMENTS
+        return PreparedImage.of(self, pads, by_rows=True) if pads or self.channel_step != 1 else None
 
-    @property
-    def pads(self) -> bool:
-        """Whether the padding must be copied: the ends of rows make too many segments."""
-        return self.padded and len(self.segments()) > _MOST_SEGMENTS
-
-    @property
-    def reads_copy(self) -> bool:
-        return self.channel_step != 1 or self.pads
-
-    @property
-    def copied(self) -> Depthwise:
-        """The convolution as it is computed: of a copy of the image, if it needs one."""
-        return self.of_copy(self.pads) if self.reads_copy else self
-
-    def of_copy(self, pads: bool) -> Depthwise:
-        """The convolution of a copy of the image as [outer][row][column][channel], with its padding if `pads`."""
-        columns, rows = (replace(w, image=w.reach, low=0) if pads else w for w in (self.columns, self.rows))
-        columns = replace(columns, step=self.channels)
-        rows = replace(rows, step=self.channels * columns.image)
-        strides = [ZERO] * len(self.image.strides)
-        strides[self.channel_dim] = ONE
-        running = Extent(rows.step * rows.image)
-        for size, d in reversed(self.copies):
-            strides[d] = running
-            running = running * size
-        image = replace(self.image, dtype=self.product.dtype, strides=tuple(strides))
-        widened = replace(self.product, lhs=replace(self.product.lhs, casts=()))
-        padded = self.padded and not pads
-        return replace(self, product=widened, image=image, rows=rows, columns=columns, padded=padded)
+    def of(self, copy: PreparedImage | None) -> Depthwise:
+        """The convolution that is computed: of `copy`, if the image is copied."""
+        if copy is None:
+            return self
+        rows, columns = (slide.window for slide in copy.copied)
+        padding = None if copy.pads else self.padding
+        return replace(self, product=copy.product, image=copy.image, rows=rows, columns=columns, padding=padding)
 
     @property
     def products(self) -> int:
@@ -113,7 +92,7 @@ class Depthwise:
 
         def taps(column: int) -> tuple[int, ...]:
             start = column * w.stride - w.low
-            return tuple(k for k in range(w.taps) if not self.padded or 0 <= start + k * w.dilation < w.image)
+            return tuple(k for k in range(w.taps) if self.padding is None or 0 <= start + k * w.dilation < w.image)
 
         result: list[Segment] = []
         for key, group in groupby(range(w.size), key=taps):
@@ -129,7 +108,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Depthwise | None:
     """Read `kernel` as a depthwise convolution of a channels-last image, zero-padded or unpadded, with an
     element-wise epilogue; None if it is not one or if its window has too many columns."""
     found = read_depthwise(kernel)
-    if found is None or found.columns.taps > MOST_TAPS or len(found.copied.segments()) > _MOST_SEGMENTS:
+    if found is None or found.columns.taps > MOST_TAPS or len(found.of(found.copy).segments()) > _MOST_SEGMENTS:
         return None
     return found
 
@@ -164,7 +143,7 @@ def read_depthwise(kernel: Kernel, guesses: Mapping[str, int] | None = None) -> 
     steps, packing = taps
     return Depthwise(
         kernel, stage, factors, replace(image_place, offset=()), filter_place, steps, packing, init, output, outer,
-        channel, int(stage.sizes[channel]), windows[0], windows[1], image.padding is not None, epilogue,
+        channel, int(stage.sizes[channel]), windows[0], windows[1], None if image.padding is None else 0, epilogue,
     )
 
 

@@ -23,11 +23,14 @@ from typing import Literal
 
 from llvmlite import ir
 
+from motet.artifact.expressions import apply
+from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.conv.channels import Channels, RowBlock
-from motet.compiler.codegen.cpu.conv.direct_plan import Run, check, choose, match, prepared_form, runs_of
+from motet.compiler.codegen.cpu.conv.direct_plan import Run, check, choose, form_of, match, prepared_copy, runs_of
 from motet.compiler.codegen.cpu.conv.emitter import window_rows
 from motet.compiler.codegen.cpu.conv.plan import filter_packing
-from motet.compiler.codegen.cpu.conv.prepared import copy_phase, workspace
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
+from motet.compiler.codegen.cpu.conv.slides import number
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -57,14 +60,9 @@ _FUSED_STEPS = 224
 
 def emit(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a convolution by `schedule`, with a phase that copies the image if it is not read in place."""
-    prepared = prepared_form(c, target)
-    emitter = _Direct if schedule.depth_block is None else _Stationary
-    code = emitter(c if prepared is None else prepared.c, schedule, target, prepared is not None)
-    made = code.run()
-    if prepared is None:
-        return made
-    phase = copy_phase(code.module, prepared, schedule.lanes)
-    return replace(made, llvm=str(code.module), phases=(phase, *made.phases), workspaces=(prepared.bytes,))
+    copy = prepared_copy(c, target)
+    emitter = Direct if schedule.depth_block is None else _Stationary
+    return emitter(form_of(c, copy), schedule, target, copy).run()
 
 
 CLASS = KernelClass(DirectSchedule, match, choose, check, emit)
@@ -79,29 +77,43 @@ class _Taps:
     ahead: ir.Value
 
 
-class _Direct(Channels):
+@dataclass(frozen=True)
+class PixelRow:
+    """Row `row` of the result for a panel of filters, the first of them `column`. The windows of the row's first pixel
+    begin at element `left` of the task's image and at `panels`; of their planes and rows, only the `counts` from there
+    on meet the image. `tail`: the last panel, which is not complete."""
+
+    task: RowBlock
+    row: Index
+    column: ir.Value
+    left: Index
+    panels: Sequence[ir.Value]
+    counts: Sequence[ir.Value]
+    tail: bool
+
+
+class Direct(Channels):
     """Emits the tasks and tiles of a convolution read in place."""
 
-    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, prepared: bool) -> None:
-        """If `prepared`, the image is in the workspace."""
+    exceeds = False  # whether tiles may have pixels past the end of a row
+
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, copy: PreparedImage | None) -> None:
+        """With `copy`, `c` is the convolution of the copy."""
         packing = filter_packing(c, plan.width)
         assert packing is not None
-        super().__init__(c, plan, packing, panels=1, copies=False)
-        self.prepared = prepared
-        self.pieces = plan.pieces
+        super().__init__(c, plan, packing, panels=1, copies=False, copy=copy)
+        self.pieces: Expr = plan.pieces
         self.runs = runs_of(c, plan.tile_rows)
         self.tiles = sum(run.count for run in self.runs)  # of one row
         self.column_step = c.columns.dilation * c.columns.step
+        self.clips, self.bounds = c.padding is not None, self.slides
         panel = c.depth * plan.width * item_bytes(c.filters[0].dtype)
         groups = [size.known or 1 for size, d in c.outer if c.filters[0].strides[d] != ZERO]
         panels = self.panel_count * math.prod(groups)
-        self.blocks *= plan.pieces
+        self.blocks = apply("*", self.blocks, plan.pieces)
         self.ahead = panels > 1 and len(c.filters) == 1 and panels * panel > target.l2 // 2
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = c.depth // AHEAD_STEPS * self.stride
-
-    def image_base(self, f: TileFrame) -> ir.Value:
-        return workspace(f) if self.prepared else super().image_base(f)
 
     def ahead_stride(self, tiles: int) -> int:
         """Bytes that each of `tiles` tiles prefetches in `AHEAD_STEPS` steps along K, so that all tiles together
@@ -119,7 +131,8 @@ class _Direct(Channels):
         panels = [f.at(b, offset, MEMORY_TYPES[place.dtype]) for b, place in zip(filters, c.filters, strict=True)]
         outer = [f.index(at[dim]) for _, dim in c.outer]
         column = f.index(f.imul(split, plan.width))
-        piece, block = f.irem(block, self.pieces), f.idiv(block, self.pieces)
+        pieces = number(f, self.pieces)
+        piece, block = f.irem(block, pieces), f.idiv(block, pieces)
         task = RowBlock(image, panels, f.imul(block, plan.block), outer, scratch, piece)
 
         whole = c.filter_count // plan.width
@@ -135,39 +148,48 @@ class _Direct(Channels):
     def emit_panel(self, f: TileFrame, task: RowBlock, column: ir.Value, tail: bool) -> None:
         """The task's rows of the result, filters of one panel, the first of them `column`."""
         end = f.iadd(task.first, self.plan.block)
-        f.loop(task.first, end, 1, lambda row, _: self._line(f, task, column, row, tail))
+        f.loop(task.first, end, 1, lambda row, _: self.emit_line(f, self._line(f, task, column, row, tail)))
 
-    def _line(self, f: TileFrame, task: RowBlock, column: ir.Value, row: Index, tail: bool) -> None:
-        """Emit one output row for one panel of filters."""
+    def _line(self, f: TileFrame, task: RowBlock, column: ir.Value, row: Index, tail: bool) -> PixelRow:
         c, plan = self.c, self.plan
-        left: Index = f.imul(f.imul(row, c.rows.stride), c.rows.step)
+        left = f.imul(f.imul(row, c.rows.stride), number(f, self.slides[-2].step))
         left = f.isub(left, c.columns.low * c.columns.step)
         first: Index = 0
         counts: list[ir.Value] = []
         depth = c.depth
-        for w in (*c.planes, c.rows):
-            low, high = window_rows(f, w, c.padding is not None, row if w is c.rows else self.plane_at(task, w))
-            left = f.iadd(left, f.imul(f.isub(f.imul(low, w.dilation), w.low), w.step))
+        for slide, bound in zip(self.slides[:-1], self.bounds[:-1], strict=True):
+            w = slide.window
+            low, high = window_rows(f, bound, self.clips, row if slide is self.slides[-2] else self.plane_at(task, w))
+            left = f.iadd(left, f.imul(f.isub(f.imul(low, w.dilation), w.low), number(f, slide.step)))
             depth //= w.taps
             first = f.iadd(first, f.imul(low, depth * plan.width))
             counts.append(f.index(f.isub(high, low)))
-        filters = [f.at(b, first, MEMORY_TYPES[p.dtype]) for b, p in zip(task.filters, c.filters, strict=True)]
-        done = 0
+        panels = [f.at(b, first, MEMORY_TYPES[p.dtype]) for b, p in zip(task.filters, c.filters, strict=True)]
+        return PixelRow(task, row, column, left, panels, counts, tail)
+
+    def emit_line(self, f: TileFrame, line: PixelRow) -> None:
+        """The task's piece of one row."""
+        pieces, done = number(f, self.pieces), 0
         for run in self.runs:
 
             def one(t: Index, _: list[ir.Value], run: Run = run, done: int = done) -> None:
                 w = f.iadd(run.begin, f.imul(t, run.height))
-                a = f.at(task.image, f.iadd(left, f.imul(w, c.columns.stride * c.columns.step)), self.image_element)
-                number = f.iadd(f.iadd(f.imul(row, self.tiles), done), t)
-                f.call(
-                    self._run_tile(run, tail),
-                    [*f.arguments[:2], a, *filters, self._next(f, task.filters[0], number), column, f.index(row),
-                     f.index(w), *counts, *task.outer],
-                )
+                self.call_tile(f, line, run, w, f.iadd(done, t))
 
-            begin, end = (f.idiv(f.imul(run.count, p), self.pieces) for p in (task.piece, f.iadd(task.piece, 1)))
+            parts = (line.task.piece, f.iadd(line.task.piece, 1))
+            begin, end = (f.idiv(f.imul(run.count, part), pieces) for part in parts)
             f.loop(begin, end, 1, one)
             done += run.count
+
+    def call_tile(self, f: TileFrame, line: PixelRow, run: Run, w: Index, tile: Index, *present: ir.Value) -> None:
+        """Compute tile `tile` of a row, one of `run` from pixel `w` on, of which the first `present` pixels exist."""
+        c = self.c
+        a = f.at(line.task.image, f.iadd(line.left, f.imul(w, c.columns.stride * c.columns.step)), self.image_element)
+        ahead = self._next(f, line.task.filters[0], f.iadd(f.imul(line.row, self.tiles), tile))
+        f.call(self._run_tile(run, line.tail), [
+            *f.arguments[:2], a, *line.panels, ahead, line.column, f.index(line.row), f.index(w), *line.counts,
+            *line.task.outer, *present,
+        ])
 
     def plane_at(self, task: RowBlock, plane: Window) -> Index:
         """The coordinate of the task's planes along `plane`."""
@@ -184,10 +206,10 @@ class _Direct(Channels):
     def _run_tile(self, run: Run, tail: bool) -> ir.Value:
         """The function `(buffers, sizes, image, panels…, ahead, first filter, row, column, taps…, outer…)` that
         computes one tile of `run`. `taps` are the planes and rows of the window that meet the image, of which `image`
-        and the panels are the first."""
+        and the panels are the first. The last argument is how many pixels exist, if not all do."""
         c = self.c
         kind = [(r.height, r.seen) for r in self.runs].index((run.height, run.seen))
-        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.planes) + len(c.outer))
+        arguments = [PTR] * (4 + len(c.filters)) + [I64] * (4 + len(c.planes) + len(c.outer) + self.exceeds)
         return shared_function(
             self.module, f"{c.kernel.name}.tile{kind}{'t' if tail else ''}", arguments, c.kernel,
             lambda f: self._write_tile_of_run(f, run, tail),
@@ -199,29 +221,31 @@ class _Direct(Channels):
         a, panels, ahead = f.arguments[2], f.arguments[3 : 3 + n], f.arguments[3 + n]
         column, row, w = f.arguments[4 + n : 7 + n]
         after = 8 + n + len(c.planes)
-        counts = f.arguments[7 + n : after]
-        at = self.place_in_space(f.arguments[after:], column, row, w)
+        counts, rest = f.arguments[7 + n : after], f.arguments[after:]
+        at = self.place_in_space(rest[: len(c.outer)], column, row, w)
+        present = rest[-1] if self.exceeds else None
         views = Views(f, c.places, at, c.columns.out, c.filter_dim)
         lanes = self.tile_lanes(tail)
-        sums = self.begin_tile(f, views, run.height, lanes)
+        sums = self.begin_tile(f, views, run.height, lanes, present)
         for panel in panels:
             sums = self._window(f, run, sums, _Taps(a, panel, ahead), counts)
-        self.finish_pixels(f, at, views, run.height, lanes, lambda row, v: sums[row * len(lanes) + v])
+        self.finish_pixels(f, at, views, run.height, lanes, lambda row, v: sums[row * len(lanes) + v], present)
 
     def _window(
         self, f: TileFrame, run: Run, sums: list[ir.Value], first: _Taps, counts: Sequence[Index]
     ) -> list[ir.Value]:
         """Accumulate as many planes and rows of the window as `counts` says."""
-        windows = (*self.c.planes, self.c.rows)
+        windows = self.slides[:-1]
 
         def nest(level: int, taps: _Taps, depth: int, values: list[ir.Value]) -> list[ir.Value]:
             if level == len(windows):
                 return self._window_row(f, run, values, taps)
-            w = windows[level]
+            w, step = windows[level].window, number(f, windows[level].step)
             inner = depth // w.taps
 
             def one(k: Index, values: list[ir.Value]) -> list[ir.Value]:
-                return nest(level + 1, self._advance(f, taps, f.imul(k, w.dilation * w.step), inner, k), inner, values)
+                image = f.imul(k, f.imul(w.dilation, step))
+                return nest(level + 1, self._advance(f, taps, image, inner, k), inner, values)
 
             return f.loop(0, counts[level], 1, one, values)
 
@@ -280,12 +304,12 @@ class _WindowTap:
     columns: tuple[int, int]
 
 
-class _Stationary(_Direct):
+class _Stationary(Direct):
     """The variant for many filters and few pixels: a block of filters stays in the first-level cache for all pixels.
     Partial sums are kept in scratch as [pixel][filter] between blocks."""
 
-    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, prepared: bool) -> None:
-        super().__init__(c, plan, target, prepared)
+    def __init__(self, c: Convolution, plan: DirectSchedule, target: CpuTarget, copy: PreparedImage | None) -> None:
+        super().__init__(c, plan, target, copy)
         self.deep = plan.depth_block or c.channels
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = self.deep // AHEAD_STEPS * self.stride

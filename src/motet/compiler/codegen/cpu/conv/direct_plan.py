@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from motet.compiler.codegen.cpu.balance import divisors, unevenness
 from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
 from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies, row_copies
-from motet.compiler.codegen.cpu.conv.prepared import Prepared, prepare
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
 from motet.compiler.kernels.convolution import Convolution, pixels_are_flat
 from motet.compiler.kernels.convolution import match as match_convolution
@@ -94,24 +94,30 @@ def _pixel_share(c: Convolution, target: CpuTarget) -> float:
     return 0.75 if c.depth <= _SHALLOW else 0.6
 
 
-def prepared_form(c: Convolution, target: CpuTarget) -> Prepared | None:
+def prepared_copy(c: Convolution, target: CpuTarget) -> PreparedImage | None:
     """The copy of the image that the convolution reads; None if it reads the image itself."""
     if _reads_in_place(c):
         return None
     if c.padding not in (None, 0) or c.channels * item_bytes(c.product.dtype) < LINE:
-        return prepare(c, True)
+        return PreparedImage.of(c, True, by_rows=True)
     height, _ = register_tile(c.columns.size, c.filter_count, lanes_of(c, target), target)
-    return prepare(c, c.padding is not None and edges(c, height) > MOST_EDGES)
+    pads = c.padding is not None and edges(c, height) > MOST_EDGES
+    return PreparedImage.of(c, pads, by_rows=pads)
 
 
-def _form(c: Convolution, target: CpuTarget) -> Convolution:
-    prepared = prepared_form(c, target)
-    return c if prepared is None else prepared.c
+def form_of(c: Convolution, copy: PreparedImage | None) -> Convolution:
+    """The convolution that is computed: of `copy`, if the image is copied."""
+    if copy is None:
+        return c
+    *planes, rows, columns = (slide.window for slide in copy.copied)
+    return replace(
+        c, product=copy.product, image=copy.image, channel_step=1, planes=tuple(planes), rows=rows, columns=columns,
+        padding=None if copy.pads else c.padding)
 
 
 def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
     """Choose the register tile and the tasks from the extents."""
-    c = _form(c, target)
+    c = form_of(c, prepared_copy(c, target))
     lanes = lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     stays = _stays(c, lanes * vectors, target)
@@ -131,7 +137,7 @@ def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
 
 def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
-    s, c = schedule, _form(c, target)
+    s, c = schedule, form_of(c, prepared_copy(c, target))
     if reasons := list(check_tile(c, s, target)):
         return reasons
     if filter_packing(c, s.width) is None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 from llvmlite import ir
 
-from motet.artifact.expressions import product
+from motet.artifact.expressions import ceildiv, product
+from motet.artifact.schema import Expr
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at, slides_of, with_copy
+from motet.compiler.codegen.cpu.conv.slides import Slide, known_part, number
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
@@ -26,20 +30,20 @@ from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
 from motet.compiler.kernels.kernel_code import KernelCode, Phase
 from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
-from motet.compiler.kernels.strides import Extent, StridedAccess
-from motet.compiler.kernels.windows import Window
+from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess
 
 
 def task_loop(
-    f: TileFrame, outer: Sequence[tuple[Extent, int]], rank: int, blocks: int, splits: int,
+    f: TileFrame, outer: Sequence[tuple[Extent, int]], rank: int, blocks: Expr, splits: int,
     task: Callable[[TileFrame, list[Index], Index, Index, ir.Value], None], inner: Sequence[tuple[Extent, int]] = (),
 ) -> Phase:
     """Ends the kernel's function with the loop over its tasks: `task` emits block and split at coordinates in the loops
     `outer` and `inner`, of `rank` dimensions. Blocks vary fastest, then the `inner` loops, then splits."""
     begin, end, scratch = f.arguments[2:]
+    count = number(f, blocks)
 
     def one(index: Index, _: list[ir.Value]) -> None:
-        block, rest = f.irem(index, blocks), f.idiv(index, blocks)
+        block, rest = f.irem(index, count), f.idiv(index, count)
         at: list[Index] = [0] * rank
         for size, dim in reversed(inner):
             at[dim], rest = f.irem(rest, f.extent(size)), f.idiv(rest, f.extent(size))
@@ -52,7 +56,7 @@ def task_loop(
 
     f.loop(begin, end, 1, one)
     f.ret_void()
-    return Phase(f.kernel.name, product((blocks * splits, *(size.expression for size, _ in (*inner, *outer)))))
+    return Phase(f.kernel.name, product((blocks, splits, *(size.expression for size, _ in (*inner, *outer)))))
 
 
 def external_bytes(kernel: Kernel) -> int:
@@ -65,9 +69,10 @@ class Emitter:
     """Base of convolution emitters: the task loop, and the begin and end of tiles."""
 
     def __init__(
-        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int
+        self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int,
+        copy: PreparedImage | None = None,
     ) -> None:
-        """`panels` is the number of filter panels of a task."""
+        """`panels` is the number of filter panels of a task. With `copy`, the image is in the workspace."""
         self.c = c
         self.plan = plan
         self.packing = packing
@@ -75,7 +80,9 @@ class Emitter:
         self.module = ir.Module(c.kernel.name)
         self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
-        self.blocks = c.rows.size // plan.block
+        self.copy = copy
+        self.slides = slides_of(c, copy)
+        self.blocks: Expr = ceildiv(self.slides[-2].size, plan.block)
 
     def splits(self) -> int:
         """The number of tasks along the filters."""
@@ -93,23 +100,22 @@ class Emitter:
         moving = [plane.out for plane in c.planes]
         inner, outer = ([loop for loop in c.outer if (loop[1] in moving) == moves] for moves in (True, False))
         phase = task_loop(f, outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task, inner)
-        outer = math.prod(size.known or 1 for size, _ in c.outer)
-        flops = 2 * outer * c.filter_count * c.rows.size * c.columns.size * c.depth * len(c.filters)
+        sizes = (*(size.expression for size, _ in c.outer), *(slide.size for slide in self.slides[-2:]))
+        flops = 2 * known_part(sizes) * c.filter_count * c.depth * len(c.filters)
         packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
+        phases, workspaces = with_copy(self.module, self.copy, self.plan.lanes, phase, self.slack())
         return KernelCode(
-            "convolution", str(self.module), (phase,), self.scratch_elements() * item_bytes(c.product.dtype), (),
+            "convolution", str(self.module), phases, self.scratch_elements() * item_bytes(c.product.dtype), workspaces,
             packings, flops, external_bytes(kernel),
         )
 
+    def slack(self) -> int:
+        """Elements that may be read after the copy of the image."""
+        return 0
+
     def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
         """The address of the image at outer coordinates `at`, channel 0, row 0, column 0."""
-        offset: Index = 0
-        for _, dim in self.c.outer:
-            offset = f.iadd(offset, f.imul(f.extent(self.c.image.strides[dim]), at[dim]))
-        return f.at(self.image_base(f), offset, self.image_element)
-
-    def image_base(self, f: TileFrame) -> ir.Value:
-        return f.pointer(self.c.image.value)
+        return image_at(f, self.c, self.copy, at)
 
     # -- tiles -----------------------------------------------------------------------------------
 
@@ -118,22 +124,29 @@ class Emitter:
         arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
         return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
 
-    def begin_tile(self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector]) -> list[ir.Value]:
-        """The initial sums of a tile."""
-        return [
-            self.initial(f, views, row, v * self.plan.lanes, lane)
-            for row in range(height) for v, lane in enumerate(lanes)
-        ]
+    def begin_tile(
+        self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], present: Index | None = None
+    ) -> list[ir.Value]:
+        """The initial sums of a tile of which the first `present` pixels exist (None: all)."""
+        rows: list[Index] = list(range(height))
+        column = self.c.columns.out
+        inits = [init for init in self.c.inits if isinstance(init, StridedAccess)]
+        if present is not None and column >= 0 and any(init.strides[column] != ZERO for init in inits):
+            rows[1:] = [f.imin(row, f.isub(present, 1)) for row in rows[1:]]
+        return [self.initial(f, views, row, v * self.plan.lanes, lane) for row in rows for v, lane in enumerate(lanes)]
 
     def finish_tile(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector],
-        read: Callable[[int, int], ir.Value],
+        read: Callable[[int, int], ir.Value], present: Index | None = None,
     ) -> None:
-        """Run the epilogue on the sums `read(row, vector)` of a tile."""
+        """Run the epilogue on the sums `read(row, vector)` of a tile, of which the first `present` rows exist (None:
+        all). The first one always does: vectors that all rows share are read with it."""
         for row in range(height):
-            for v, lane in enumerate(lanes):
-                value = narrow(f, read(row, v), self.c.output.dtype)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
+            all_exist = present is None or row == 0
+            with nullcontext() if all_exist else f.if_then(f.icmp_signed("<", f.index(row), f.index(present))):
+                for v, lane in enumerate(lanes):
+                    value = narrow(f, read(row, v), self.c.output.dtype)
+                    finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
 
     def finish_across(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector],
@@ -179,16 +192,14 @@ class Emitter:
         return total
 
 
-def window_rows(
-    f: TileFrame, w: Window, padded: bool, row: Index, image: Index | None = None
-) -> tuple[Index, Index]:
-    """The range of window rows that meet the image for output row `row`; may be empty. `image` is the extent of the
-    image if that of `w` is a guess."""
+def window_rows(f: TileFrame, slide: Slide, padded: bool, row: Index) -> tuple[Index, Index]:
+    """The range of window rows that meet the image for output row `row`; may be empty."""
+    w = slide.window
     if not padded:
         return 0, w.taps
     top = f.isub(f.imul(row, w.stride), w.low)
     above = _at_least_zero(f, f.isub(0, top))
-    below = _at_least_zero(f, f.isub(w.image if image is None else image, top))
+    below = _at_least_zero(f, f.isub(number(f, slide.image), top))
     low = f.idiv(f.iadd(above, w.dilation - 1), w.dilation)
     high = f.imin(w.taps, f.idiv(f.iadd(below, w.dilation - 1), w.dilation))
     return low, high

@@ -25,7 +25,6 @@ from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ConvolutionSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess
-from motet.compiler.kernels.windows import Window
 
 _STREAM = 32 << 20  # bytes of a result from which on it is written with non-temporal stores
 
@@ -114,7 +113,7 @@ class Pixels(Emitter):
         g = TileFrame(c.kernel, function)
         source, target, top, *starts = g.arguments[2:]
 
-        def deep(number: int, places: list[tuple[Window, Index]], source: ir.Value, target: ir.Value) -> None:
+        def deep(number: int, places: list[tuple[Index, Index]], source: ir.Value, target: ir.Value) -> None:
             """Copy the planes of the window from axis `number` on, those before it at `places`."""
             if number < len(c.planes):
                 w = c.planes[number]
@@ -123,8 +122,8 @@ class Pixels(Emitter):
                 def one(k: Index, _: list[ir.Value]) -> None:
                     shift = g.isub(g.imul(k, w.dilation), w.low)
                     where = g.iadd(g.imul(starts[number], w.stride), shift)
-                    deep(number + 1, [*places, (w, where)], g.at(source, g.imul(shift, w.step), self.image_element),
-                         g.at(target, g.imul(k, inner), self.element))
+                    here = g.at(source, g.imul(shift, w.step), self.image_element)
+                    deep(number + 1, [*places, (w.image, where)], here, g.at(target, g.imul(k, inner), self.element))
 
                 g.loop(0, w.taps, 1, one)
                 return
@@ -139,7 +138,7 @@ class Pixels(Emitter):
 
     # Parameters: what is copied from where to where.
     def _copy_row(
-        self, f: TileFrame, source: ir.Value, target: ir.Value, places: list[tuple[Window, Index]], top: Index, r: Index
+        self, f: TileFrame, source: ir.Value, target: ir.Value, places: list[tuple[Index, Index]], top: Index, r: Index
     ) -> None:
         """Copy row `r` of those that results from row `top` on read, once for each column of the window. `source` is
         the first row of an image whose planes are at `places`."""
@@ -161,7 +160,7 @@ class Pixels(Emitter):
             for k in range(c.columns.taps):
                 self.image_copies.fill_run(f, f.at(to, k * self.volume, self.element), c.columns.size)
 
-        self.image_copies.guarded(f, [*places, (c.rows, where)], inside, outside)
+        self.image_copies.guarded(f, [*places, (c.rows.image, where)], inside, outside)
 
     def _copy_shifted(self, f: TileFrame, row: ir.Value, target: ir.Value, tap: int) -> None:
         """Copy one image row as output columns see it through window column `tap`."""
@@ -188,7 +187,7 @@ class Pixels(Emitter):
             elements = math.prod(s if isinstance(s, int) else 0 for s in c.kernel.values[place.value].shape)
             if not all(aligned_steps) or place.offset or elements * size < _STREAM or plan.lanes * size != 64:
                 return None
-            if self.pixels * size % 64 and self.blocks > 1:
+            if self.pixels * size % 64 and plan.block < c.rows.size:
                 return None
             address = f.ptrtoint(f.pointer(place.value), I64)
             bits = address if bits is None else f.or_(bits, address)
