@@ -1,4 +1,4 @@
-"""Convolutions along axes of which some have dynamic extents, with code of `direct.py` for a copy of the image.
+"""Convolutions along axes of which some have dynamic extents, as `channels.py` computes them, of a copy of the image.
 
 The image is copied with its padding, so that tiles have no edges to distinguish. Tiles of a few heights have code: the
 last one of a task has the least that covers its pixels, and computes pixels past the end, from memory after the copy,
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.artifact.expressions import apply, ceildiv
+from motet.compiler.codegen.cpu.conv.channels import Channels, PixelRow
 from motet.compiler.codegen.cpu.conv.copies import Imaged
-from motet.compiler.codegen.cpu.conv.direct import Direct, PixelRow
 from motet.compiler.codegen.cpu.conv.direct_plan import Run, form_of
 from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, copied_loops
@@ -113,25 +113,24 @@ def check(d: DynamicConvolution, schedule: DynamicConvolutionSchedule, target: C
 
 def emit(d: DynamicConvolution, schedule: DynamicConvolutionSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a convolution along dynamic axes by `schedule`."""
-    return _Dynamic(d, schedule, target).run()
+    return _Dynamic(d, schedule).run()
 
 
 CLASS = KernelClass(DynamicConvolutionSchedule, match, choose, check, emit)
 
 
-class _Dynamic(Direct):
+class _Dynamic(Channels):
     """Emits tasks of single rows, or pieces of them, in tiles of a few heights."""
 
     exceeds = True
 
-    def __init__(self, d: DynamicConvolution, plan: DynamicConvolutionSchedule, target: CpuTarget) -> None:
+    def __init__(self, d: DynamicConvolution, plan: DynamicConvolutionSchedule) -> None:
         alike = DirectSchedule(plan.lanes, plan.tile_rows, plan.vectors, 1)
-        super().__init__(form_of(d.c, d.copy), alike, target, d.copy)
+        super().__init__(form_of(d.c, d.copy), alike, copy=d.copy)
         self.clips, self.bounds = d.c.padding == 0, d.copy.slides
         self.pixels = plan.tiles * plan.tile_rows  # of one piece
         self.pieces = ceildiv(self.slides[-1].size, self.pixels)
         self.blocks = apply("*", self.slides[-2].size, self.pieces)
-        self.ahead = False
         heights = _heights_of(plan.tile_rows)
         self.runs = [Run(0, 0, height, ((0, height),) * d.c.columns.taps) for height in heights]
 
