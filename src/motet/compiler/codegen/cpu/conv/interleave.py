@@ -87,7 +87,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Interleave | None:
     last = kernel.values[copied[0][1].value]
     wide = last.shape[last.order[-1]]
     vector = _vector(kernel, copied, column)
-    if vector is None or not isinstance(wide, int) or not _covers(kernel, copied, wide):
+    if vector is None or not isinstance(wide, int) or not _covers(kernel, copied, column, wide):
         return None
     groups: dict[int, dict[int, Copy]] = {}
     for stage, (source, written) in zip(kernel.stages, copied, strict=True):
@@ -127,12 +127,10 @@ def _vector(kernel: Kernel, copied: Sequence[tuple[StridedAccess, StridedAccess]
     return None
 
 
-def _covers(kernel: Kernel, copied: Sequence[tuple[StridedAccess, StridedAccess]], wide: int) -> bool:
+def _covers(
+    kernel: Kernel, copied: Sequence[tuple[StridedAccess, StridedAccess]], column: int, wide: int
+) -> bool:
     """Whether elements alternate along the last axis in memory: steps of the other dimensions are whole rows."""
-    column = min(
-        (d for d, stride in enumerate(copied[0][1].strides) if stride.factor > 1),
-        key=lambda d: copied[0][1].strides[d].factor,
-    )
     return all(
         stride.known is not None and stride.factor % wide == 0
         for stage, (_, target) in zip(kernel.stages, copied, strict=True)
