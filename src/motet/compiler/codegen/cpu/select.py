@@ -15,7 +15,6 @@ from motet.compiler.codegen.cpu.conv import (
     depthwise_bytes,
     direct,
     dynamic,
-    dynamic_depthwise,
     interleave,
     plane_emitter,
 )
@@ -36,7 +35,7 @@ Classes = tuple[KernelClass[Any, Any], ...]  # each class has its own types of d
 
 CLASSES: Classes = (
     attention.CLASS, products.INTEGER_CLASS, products.BFLOAT_CLASS, block_products.CLASS, direct.CLASS, dynamic.CLASS,
-    contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, dynamic_depthwise.CLASS,
+    contraction.CLASS, convolution.CLASS, depthwise_bytes.CLASS, depthwise.CLASS, dynamic.DEPTHWISE_CLASS,
     plane_emitter.CLASS, interleave.CLASS, loops.CLASS, nest.CLASS,
 )
 

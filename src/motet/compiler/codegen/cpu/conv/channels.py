@@ -22,9 +22,9 @@ from llvmlite import ir
 from motet.artifact.expressions import apply
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.conv.direct_plan import Run, runs_of
-from motet.compiler.codegen.cpu.conv.emitter import Emitter, window_rows
+from motet.compiler.codegen.cpu.conv.emitter import Emitter, vectors_of, window_rows
 from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing
-from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at
 from motet.compiler.codegen.cpu.conv.slides import number
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
@@ -44,7 +44,6 @@ from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule
 from motet.compiler.kernels.strides import Extent, StridedAccess
-from motet.compiler.kernels.windows import Window
 
 _FUSED_STEPS = 224
 
@@ -52,13 +51,13 @@ _FUSED_STEPS = 224
 @dataclass(frozen=True)
 class RowBlock:
     """What a task that makes rows of the result from `first` on reads and writes: where its image and its filters
-    begin, coordinates in the outer loops, scratch memory; of each row it makes piece `piece`. `image` begins with the
-    rows that row `origin` of the result reads."""
+    begin, its coordinates, scratch memory; of each row it makes piece `piece`. `image` begins with the rows that row
+    `origin` of the result reads."""
 
     image: ir.Value
     filters: Sequence[ir.Value]
     first: Index
-    outer: Sequence[ir.Value]
+    at: Sequence[Index]
     scratch: ir.Value
     piece: Index
     origin: Index
@@ -99,9 +98,8 @@ class Channels(Emitter):
         """With `copy`, `c` is the convolution of the copy. A task has `panels` panels of filters."""
         packing = filter_packing(c, plan.width)
         assert packing is not None
-        super().__init__(c, plan, packing, panels, copy)
+        super().__init__(c, plan, packing, panels, -(-c.filter_count // plan.width), copy)
         self.across = not along_filters(c)
-        self.panel_count = -(-c.filter_count // plan.width)
         self.pieces: Expr = plan.pieces
         self.blocks = apply("*", self.blocks, plan.pieces)
         self.runs = runs_of(c, plan.tile_rows)
@@ -111,12 +109,6 @@ class Channels(Emitter):
         self.ahead = False
         self.stride = self.ahead_stride(c.rows.size * self.tiles)
         self.share = c.depth // AHEAD_STEPS * self.stride
-
-    def splits(self) -> int:
-        return -(-self.panel_count // self.panels)
-
-    def scratch_elements(self) -> int:
-        return 0
 
     def ahead_stride(self, tiles: int) -> int:
         """Bytes that each of `tiles` tiles prefetches in `AHEAD_STEPS` steps along K, so that all tiles together
@@ -129,7 +121,7 @@ class Channels(Emitter):
     def rows_at(self, f: TileFrame, at: list[Index], first: Index, scratch: ir.Value) -> tuple[ir.Value, Index]:
         """The image of a task whose rows are those from `first` on, and the row of the result with whose rows it
         begins."""
-        return self.image_at(f, at), 0
+        return image_at(f, self.c, self.copy, at), 0
 
     def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
@@ -138,7 +130,7 @@ class Channels(Emitter):
         first = f.imul(block, plan.block)
         image, origin = self.rows_at(f, at, first, scratch)
         filters = [self.filters_at(f, place, at) for place in c.filters]
-        task = RowBlock(image, filters, first, [f.index(at[dim]) for _, dim in c.outer], scratch, piece, origin)
+        task = RowBlock(image, filters, first, at, scratch, piece, origin)
         p0 = f.imul(split, self.panels)
         p1 = f.imin(f.iadd(p0, self.panels), self.panel_count)
         whole = c.filter_count // plan.width
@@ -173,7 +165,8 @@ class Channels(Emitter):
         depth = c.depth
         for slide, bound in zip(self.slides[:-1], self.bounds[:-1], strict=True):
             w = slide.window
-            low, high = window_rows(f, bound, self.clips, row if slide is self.slides[-2] else self.plane_at(task, w))
+            where = row if slide is self.slides[-2] else task.at[w.out] if w.out >= 0 else 0
+            low, high = window_rows(f, bound, self.clips, where)
             left = f.iadd(left, f.imul(f.isub(f.imul(low, w.dilation), w.low), number(f, slide.step)))
             depth //= w.taps
             first = f.iadd(first, f.imul(low, depth * plan.width))
@@ -203,13 +196,8 @@ class Channels(Emitter):
         ahead = [self._next(f, line.task.filters[0], f.iadd(f.imul(line.row, self.tiles), tile))] if self.ahead else []
         f.call(self._run_tile(run, line.tail), [
             *f.arguments[:2], a, *line.panels, *ahead, line.column, f.index(line.row), f.index(w), *line.counts,
-            *line.task.outer, *present,
+            *(f.index(line.task.at[dim]) for _, dim in c.outer), *present,
         ])
-
-    def plane_at(self, task: RowBlock, plane: Window) -> Index:
-        """The coordinate of the task's planes along `plane`."""
-        found = [value for value, (_, d) in zip(task.outer, self.c.outer, strict=True) if d == plane.out]
-        return found[0] if found else 0
 
     def _next(self, f: TileFrame, panel: ir.Value, number: Index) -> ir.Value:
         """The address in the next panel where tile `number` of this panel begins to prefetch."""
@@ -273,7 +261,7 @@ class Channels(Emitter):
 
     def _window_row(self, f: TileFrame, run: Run, sums: list[ir.Value], taps: _Taps) -> list[ir.Value]:
         """Accumulate one row of the window. Neighbouring columns that are seen by the same pixels share one loop."""
-        c = self.c
+        c, width = self.c, self.plan.width
         vectors = len(sums) // run.height
         factors = self.factors(vectors)
         parts = [(low, high, [tap for tap, _ in group]) for (low, high), group in groupby(
@@ -286,10 +274,11 @@ class Channels(Emitter):
             some = slice(low * vectors, high * vectors)
             at = columns[0] * self.column_step + low * int(factors.row)
             here = self._advance(f, taps, at, c.channels, columns[0])
+            depth = [Depth(len(columns), self.column_step, c.channels * width), Depth(c.channels, 1, width)]
+            if len(columns) == 1 or self.column_step == c.channels:
+                depth = [Depth(len(columns) * c.channels, 1, width)]
             result[some] = accumulate(
-                f, factors, result[some], here.image, here.panel, self._columns(len(columns)), _FUSED_STEPS,
-                self.soon(here.ahead),
-            )
+                f, factors, result[some], here.image, here.panel, depth, _FUSED_STEPS, self.soon(here.ahead))
         return result
 
     def factors(self, vectors: int) -> TileOperands:
@@ -298,12 +287,6 @@ class Channels(Emitter):
             c.product, c.image.dtype, c.product.lhs.casts, c.columns.stride * c.columns.step, c.filters[0].dtype,
             c.product.rhs.casts, (PartialVector(self.plan.lanes),) * vectors,
         )
-
-    def _columns(self, taps: int) -> list[Depth]:
-        c, width = self.c, self.plan.width
-        if taps == 1 or self.column_step == c.channels:
-            return [Depth(taps * c.channels, 1, width)]
-        return [Depth(taps, self.column_step, c.channels * width), Depth(c.channels, 1, width)]
 
     # Parameters: a tile, and where it is.
     def finish_pixels(
@@ -318,23 +301,8 @@ class Channels(Emitter):
         else:
             self.finish_tile(f, views, height, lanes, read, present)
 
-    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
-        """The coordinates, one for each dimension of the convolution's iteration space."""
-        c = self.c
-        at: list[Index] = [0] * len(c.main.sizes)
-        for value, (_, dim) in zip(outer, c.outer, strict=True):
-            at[dim] = value
-        at[c.filter_dim] = column
-        for window, coordinate in ((c.rows, row), (c.columns, w)):
-            if window.out >= 0:
-                at[window.out] = coordinate
-        return at
-
     def tile_lanes(self, tail: bool) -> list[PartialVector]:
         """The vectors of a panel. In the last panel, vectors without any filter are omitted."""
         plan = self.plan
         left = self.c.filter_count % plan.width if tail else plan.width
-        result: list[PartialVector] = []
-        for start in range(0, left, plan.lanes):
-            result.append(PartialVector(plan.lanes, left - start if left - start < plan.lanes else None))
-        return result
+        return vectors_of(left, plan.lanes)

@@ -19,11 +19,10 @@ from __future__ import annotations
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.channels import Channels
-from motet.compiler.codegen.cpu.conv.copies import RowCopies
+from motet.compiler.codegen.cpu.conv.copies import RowCopies, guarded
 from motet.compiler.codegen.cpu.conv.direct_plan import form_of
-from motet.compiler.codegen.cpu.conv.legality import check
 from motet.compiler.codegen.cpu.conv.pixels import Pixels
-from motet.compiler.codegen.cpu.conv.plan import along_filters, choose, copies_image
+from motet.compiler.codegen.cpu.conv.plan import along_filters, check, choose, copies_image, multiplies_panels
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at
 from motet.compiler.codegen.cpu.conv.slides import Slide
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
@@ -43,9 +42,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
     if found is None:
         return None
     if along_filters(found):
-        if found.planes:
-            return None
-        return found if all(kernel.values[p.value].role == "constant" for p in found.filters) else None
+        return found if multiplies_panels(found) and not found.planes else None
     return found if pixels_are_flat(found) else None
 
 
@@ -91,8 +88,8 @@ class _CopiedRows(Channels):
             to = g.at(target, g.imul(r, pitch), self.element)
             where = g.iadd(top, r)
             at = g.at(source, g.imul(where, c.rows.step), copier.image_element)
-            copier.guarded(
-                g, [(c.rows.image, where)], lambda: copier.padded_row(g, Slide.of(c.columns), at, to),
+            guarded(
+                g, c.padding, [(c.rows.image, where)], lambda: copier.padded_row(g, Slide.of(c.columns), at, to),
                 lambda: copier.fill_run(g, to, pitch))
 
         g.loop(0, c.rows.span(self.plan.block), 1, row)

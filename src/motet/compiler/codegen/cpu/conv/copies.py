@@ -7,8 +7,9 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from motet.compiler.codegen.cpu.conv.shuffles import alternating
 from motet.compiler.codegen.cpu.conv.slides import Slide, number
-from motet.compiler.codegen.cpu.emit.builder import I32, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.strided_loads import interleaved
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -31,7 +32,7 @@ _MOST_SKIPPED = 8  # a step of columns up to which whole vectors are loaded and 
 
 class Imaged(Protocol):
     """What copies need to know of a convolution: the `windows` over its image, the last of them along `columns`, the
-    `channels`, `channel_step` apart, and the loops outside of these."""
+    `channels`, and the loops outside of these."""
 
     @property
     def kernel(self) -> Kernel: ...
@@ -48,19 +49,37 @@ class Imaged(Protocol):
     @property
     def channels(self) -> int: ...
     @property
-    def channel_step(self) -> int: ...
+    def channel_dim(self) -> int: ...
     @property
     def padding(self) -> float | int | None: ...
 
 
-class RowCopies:
-    """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes` elements.
-    Channels are `channel_step` apart, by default as in `c`."""
+def guarded(
+    f: TileFrame, padding: float | int | None, places: Sequence[tuple[Index, Index]], inside: Callable[[], None],
+    outside: Callable[[], None],
+) -> None:
+    """Emit `inside` where each position of `places` is below the extent before it and not negative, and `outside` in
+    the padding, if there is any."""
+    if padding is None or not places:
+        inside()
+        return
+    extent, at = places[0]
+    exists = f.and_(*(f.icmp_signed(op, f.index(at), f.index(limit)) for op, limit in ((">=", 0), ("<", extent))))
+    with f.if_else(exists) as (then, otherwise):
+        with then:
+            guarded(f, padding, places[1:], inside, outside)
+        with otherwise:
+            outside()
 
-    def __init__(self, c: Imaged, lanes: int, channel_step: Extent | None = None) -> None:
+
+class RowCopies:
+    """Emits copies of rows of a convolution's image, widened to the product's dtype, in vectors of `lanes`
+    elements."""
+
+    def __init__(self, c: Imaged, lanes: int) -> None:
         self.c = c
         self.lanes = lanes
-        self.channel_step = Extent(c.channel_step) if channel_step is None else channel_step
+        self.channel_step = c.image.strides[c.channel_dim] if c.channel_dim >= 0 else ONE
         self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
 
@@ -91,22 +110,6 @@ class RowCopies:
         value = constant(self.c.product.dtype, self.c.padding or 0, self.lanes)
         self._vectors(f, count, lambda i, width: write_vector(
             f, value, f.at(target, i, self.element), self.c.product.dtype, 1, width))
-
-    def guarded(
-        self, f: TileFrame, places: Sequence[tuple[Index, Index]], inside: Callable[[], None],
-        outside: Callable[[], None],
-    ) -> None:
-        """Emit `inside` where each position of `places` is below the extent before it, and `outside` in the padding."""
-        if self.c.padding is None or not places:
-            inside()
-            return
-        extent, at = places[0]
-        exists = f.and_(*(f.icmp_signed(op, f.index(at), f.index(limit)) for op, limit in ((">=", 0), ("<", extent))))
-        with f.if_else(exists) as (then, otherwise):
-            with then:
-                self.guarded(f, places[1:], inside, outside)
-            with otherwise:
-                outside()
 
     def padded_row(self, f: TileFrame, columns: Slide, source: ir.Value, target: ir.Value) -> None:
         """Copy the image row at `source` as [column][channel], with the columns of padding."""
@@ -193,20 +196,12 @@ class RowCopies:
                 for k in range(c.channels)
             ]
             present = lanes if width.count is None else width.count
-            for start in range(0, (present if isinstance(present, int) else lanes) * c.channels, lanes):
-                value = vectors[0]
-                for k in range(c.channels):
-                    # Lane l of the piece is element start + l of the row: channel = remainder, pixel = quotient.
-                    picks = [
-                        lanes + (start + lane) // c.channels if (start + lane) % c.channels == k else lane
-                        for lane in range(lanes)
-                    ]
-                    if k == 0:
-                        picks = [pick - lanes if pick >= lanes else 0 for pick in picks]
-                    value = f.shuffle_vector(value, vectors[k], ir.Constant(ir.VectorType(I32, lanes), picks))
-                left = f.isub(f.imul(present, c.channels), start)
+            for part, value in enumerate(alternating(f, vectors)):
+                left = f.isub(f.imul(present, c.channels), part * lanes)
+                if isinstance(left, int) and left <= 0:
+                    break
                 rest = PartialVector(lanes, None if isinstance(left, int) and left >= lanes else left)
-                to = f.at(target, f.iadd(f.imul(i, c.channels), start), self.element)
+                to = f.at(target, f.iadd(f.imul(i, c.channels), part * lanes), self.element)
                 write_vector(f, value, to, c.product.dtype, 1, rest)
 
         self._vectors(f, count, some)

@@ -17,11 +17,10 @@ from llvmlite import ir
 
 from motet.artifact.expressions import ceildiv
 from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise, check, choose, match
-from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop, window_rows
+from motet.compiler.codegen.cpu.conv.emitter import each_panel, external_bytes, initial_value, task_loop, window_rows
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at, slides_of, with_copy
 from motet.compiler.codegen.cpu.conv.slides import known_part, number
 from motet.compiler.codegen.cpu.emit.builder import Index
-from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
@@ -101,7 +100,7 @@ class DepthwiseEmitter:
 
             def tile(column: Index, pixels: int, taps: tuple[int, ...]) -> None:
                 here = NearPixels(image, at, row, column, pixels, taps, present)
-                self.panels(f, p0, p1, lambda channel, lanes: self.tile(f, here, channel, lanes))
+                each_panel(f, c.channels, plan, (p0, p1), lambda channel, lanes: self.tile(f, here, channel, lanes))
 
             self._pixels(f, tile)
 
@@ -125,24 +124,6 @@ class DepthwiseEmitter:
             end = f.iadd(done, f.imul(f.idiv(f.isub(count, done), pixels), pixels))
             f.loop(done, end, pixels, lambda column, _, pixels=pixels: tile(column, pixels, taps))
             done, pixels = f.index(end), pixels // 2
-
-    def panels(self, f: TileFrame, p0: Index, p1: Index, tile: Callable[[Index, list[PartialVector]], None]) -> None:
-        """Emit `tile` for panels `[p0, p1)`; an incomplete last panel is emitted separately."""
-        plan = self.plan
-        whole, left = divmod(self.c.channels, plan.width)
-        full = [PartialVector(plan.lanes) for _ in range(plan.vectors)]
-        f.loop(p0, f.imin(p1, whole), 1, lambda p, _: tile(f.imul(p, plan.width), full))
-        if not left:
-            return
-        rest = [
-            PartialVector(plan.lanes, left - at if left - at < plan.lanes else None)
-            for at in range(0, left, plan.lanes)
-        ]
-        if self.splits == 1:
-            tile(whole * plan.width, rest)
-            return
-        with f.if_then(f.icmp_signed(">", f.index(p1), f.index(whole))):
-            tile(whole * plan.width, rest)
 
     def begin(self, f: TileFrame, scratch: ir.Value) -> None:
         """Emits what a task does first."""
@@ -219,8 +200,5 @@ class DepthwiseEmitter:
         return narrow(f, value, self.c.output.dtype)
 
     def initial(self, f: TileFrame, views: Views, pixel: int, vector: int, lanes: PartialVector) -> ir.Value:
-        init = self.c.init
-        if not isinstance(init, StridedAccess):
-            return constant(self.c.product.dtype, init, lanes.lanes)
-        raw = views.read(init, pixel, vector * self.plan.lanes, lanes)
-        return widen(f, raw, init.dtype, (), self.c.product.dtype)
+        at = pixel, vector * self.plan.lanes
+        return initial_value(f, views, self.c.init, self.c.product.dtype, at, lanes)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from motet.compiler.codegen.cpu.conv.plan import lanes_of, packing_of
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES
 from motet.compiler.kernels.convolution import forward_windows
@@ -188,12 +189,8 @@ def _filter_taps(
         return None
     if value.role == "constant" and value.order == tuple(range(value.rank)):
         axes = [axis_of[d] for d in (*(d for d in kernels if d >= 0), channel)]
-        rest = [axis for axis in range(value.rank) if axis not in axes]
-        if any(value.shape[axis] != 1 for axis in rest):
-            return None
-        channels = int(stage.sizes[channel])
-        split = (*range(0, 2 * value.rank, 2), *range(1, 2 * value.rank, 2))
-        return (windows[1].taps * channels, channels), Packing((*rest, *axes), (1,) * value.rank, split)
+        channels, packing = int(stage.sizes[channel]), packing_of(value, axes, axis_of[channel], 1)
+        return None if packing is None else ((windows[1].taps * channels, channels), packing)
     steps = [place.strides[d].known if d >= 0 else 0 for d in kernels]
     if place.strides[channel] != ONE or steps[0] is None or steps[1] is None:
         return None
@@ -205,7 +202,7 @@ def _filter_taps(
 
 def choose(c: Depthwise, target: CpuTarget) -> DepthwiseSchedule:
     """Choose the register tile and the tasks from the extents."""
-    lanes = _lanes_of(c, target)
+    lanes = lanes_of(c, target)
     vectors = min(-(-c.channels // lanes), 2 if target.vector_registers > 16 else 1)
     held = min(c.columns.taps, 3) * vectors  # taps that stay in registers
     pixels = min(8, (target.vector_registers - held - vectors) // vectors)
@@ -223,13 +220,9 @@ def check(c: Depthwise, schedule: DepthwiseSchedule, target: CpuTarget) -> list[
     s, registers = schedule, target.vector_registers
     most = max(1, registers // max(1, s.vectors))
     return [
-        *lanes_reason(s.lanes, _lanes_of(c, target)),
+        *lanes_reason(s.lanes, lanes_of(c, target)),
         *in_range("vectors", s.vectors, 1, registers),
         *in_range("pixels", s.pixels, 1, most, f"{registers} vector registers"),
         *in_range("block", s.block, 1, c.rows.size, "rows of the result"),
         *in_range("panels", s.panels, 1, -(-c.channels // max(1, s.width)), "panels of channels"),
     ]
-
-
-def _lanes_of(c: Depthwise, target: CpuTarget) -> int:
-    return max(2, target.lanes(64 if c.product.dtype in ("f64", "i64") else 32))

@@ -12,7 +12,7 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.conv.channels import Channels, RowBlock
-from motet.compiler.codegen.cpu.conv.direct_plan import check, choose, form_of, match, prepared_copy
+from motet.compiler.codegen.cpu.conv.direct_plan import check, choose, form_of, match, prepared_copy, seen_outputs
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
@@ -31,7 +31,6 @@ from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import DirectSchedule
 from motet.compiler.kernels.strides import ZERO
-from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.cpu import CpuTarget
 
 _FUSED_STEPS = 224
@@ -83,13 +82,13 @@ class _Stationary(_Direct):
 
     def emit_panel(self, f: TileFrame, task: RowBlock, column: ir.Value, tail: bool) -> None:
         c = self.c
-        arguments = [*f.arguments[:2], task.scratch, column, *task.outer]
+        arguments = [*f.arguments[:2], task.scratch, column, *(f.index(task.at[dim]) for _, dim in c.outer)]
         f.call(self._pass("start", tail), arguments)
         vectors = len(self.tile_lanes(tail))
         for i in range(c.rows.taps):
-            rows = _seen_outputs(c.rows, i, c.padding is not None)
+            rows = seen_outputs(c.rows, i, c.padding is not None)
             for j in range(c.columns.taps):
-                columns = _seen_outputs(c.columns, j, c.padding is not None)
+                columns = seen_outputs(c.columns, j, c.padding is not None)
                 if rows[1] > rows[0] and columns[1] > columns[0]:
                     self._tap(f, task, _WindowTap(i, j, rows, columns), vectors)
         f.call(self._pass("finish", tail), arguments)
@@ -197,12 +196,3 @@ class _Stationary(_Direct):
                 pixels(row, whole, c.columns.size - whole)
 
         f.loop(0, c.rows.size, 1, line)
-
-
-def _seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:
-    """The range of outputs that see the image through `tap`; may be empty."""
-    if not padded:
-        return 0, w.size
-    shift = tap * w.dilation - w.low
-    low = max(0, -(shift // w.stride))
-    return low, min(w.size, -(-(w.image - shift) // w.stride))

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from motet.compiler.codegen.cpu.balance import divisors, unevenness
-from motet.compiler.codegen.cpu.conv.legality import check_scratch, check_tile
-from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of, pixel_copies, row_copies
+from motet.compiler.codegen.cpu.conv import plan
 from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
-from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile
+from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, balanced, register_tile
 from motet.compiler.kernels.convolution import Convolution, pixels_are_flat
 from motet.compiler.kernels.convolution import match as match_convolution
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.schedule import DirectSchedule, Reason, in_range
-from motet.compiler.kernels.strides import ONE
+from motet.compiler.kernels.windows import Window
 from motet.compiler.targets.cpu import CpuTarget
 
 _TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
@@ -43,9 +42,7 @@ def match(kernel: Kernel, target: CpuTarget) -> Convolution | None:
     """Read `kernel` as a convolution of constant filters with an element-wise epilogue, whose image is read in place or
     should be copied; None if it is not one."""
     c = match_convolution(kernel)
-    if c is None or any(kernel.values[p.value].role != "constant" for p in c.filters):
-        return None
-    if not along_filters(c) and (c.columns.out < 0 or c.stored.strides[c.columns.out] != ONE):
+    if c is None or not plan.multiplies_panels(c):
         return None
     return c if _reads_in_place(c) or copy_pays(c, target) else None
 
@@ -60,9 +57,9 @@ def _reads_in_place(c: Convolution) -> bool:
 def copy_pays(c: Convolution, target: CpuTarget) -> bool:
     """Whether the convolution of a copy is faster than the other classes, which read the image in vectors of pixels or
     copy rows in each task."""
-    if along_filters(c):
+    if plan.along_filters(c):
         return bool(c.planes)
-    lanes = lanes_of(c, target)
+    lanes = plan.lanes_of(c, target)
     outer = math.prod(size.known or 1 for size, _ in c.outer)
     pixels = outer * c.rows.size * c.columns.size
     vectors = -(-c.filter_count // lanes)
@@ -71,7 +68,8 @@ def copy_pays(c: Convolution, target: CpuTarget) -> bool:
     own = pixels / lanes * vectors * (peak / _filter_share(vectors) + _MOVED * lanes) + image / lanes * _MOVED
     other = pixels / lanes * c.filter_count / lanes * peak / _pixel_share(c, target)
     if c.padding is not None and pixels_are_flat(c):
-        other += outer * row_copies(c, target) * (_ROW + -(-c.columns.size // lanes) * min(c.columns.stride, _STRIDED))
+        row = _ROW + -(-c.columns.size // lanes) * min(c.columns.stride, _STRIDED)
+        other += outer * plan.row_copies(c, target) * row
     return own < other
 
 
@@ -88,7 +86,7 @@ def _pixel_share(c: Convolution, target: CpuTarget) -> float:
         return 0.85 if c.depth <= _SHALLOW else 0.7
     if not pixels_are_flat(c):  # loops
         return 0.05
-    row = c.columns.size * c.channels * pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
+    row = c.columns.size * c.channels * plan.pixel_copies(c) * c.rows.taps * item_bytes(c.product.dtype)
     if row > target.l2:
         return 0.1
     return 0.75 if c.depth <= _SHALLOW else 0.6
@@ -100,7 +98,7 @@ def prepared_copy(c: Convolution, target: CpuTarget) -> PreparedImage | None:
         return None
     if c.padding not in (None, 0) or c.channels * item_bytes(c.product.dtype) < LINE:
         return PreparedImage.of(c, True, by_rows=True)
-    height, _ = register_tile(c.columns.size, c.filter_count, lanes_of(c, target), target)
+    height, _ = register_tile(c.columns.size, c.filter_count, plan.lanes_of(c, target), target)
     pads = c.padding is not None and edges(c, height) > MOST_EDGES
     return PreparedImage.of(c, pads, by_rows=pads)
 
@@ -118,7 +116,7 @@ def form_of(c: Convolution, copy: PreparedImage | None) -> Convolution:
 def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
     """Choose the register tile and the tasks from the extents."""
     c = form_of(c, prepared_copy(c, target))
-    lanes = lanes_of(c, target)
+    lanes = plan.lanes_of(c, target)
     height, vectors = register_tile(c.columns.size, c.filter_count, lanes, target)
     stays = _stays(c, lanes * vectors, target)
     if stays:
@@ -127,7 +125,7 @@ def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
         height, vectors = register_tile(
             c.columns.size, c.filter_count, lanes, target, lambda panels: unevenness(panels * outer) ** 0.5)
     width = lanes * vectors
-    if filter_packing(c, width) is None or edges(c, height) > MOST_EDGES:
+    if plan.filter_packing(c, width) is None or edges(c, height) > MOST_EDGES:
         return None
     if stays:
         return DirectSchedule(lanes, height, vectors, c.rows.size, _stationary_depth(c, width, target))
@@ -138,9 +136,9 @@ def choose(c: Convolution, target: CpuTarget) -> DirectSchedule | None:
 def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
     s, c = schedule, form_of(c, prepared_copy(c, target))
-    if reasons := list(check_tile(c, s, target)):
+    if reasons := list(plan.check_tile(c, s, target)):
         return reasons
-    if filter_packing(c, s.width) is None:
+    if plan.filter_packing(c, s.width) is None:
         return [Reason("class", "direct", "another class: the filters cannot be divided into panels")]
     if (kinds := edges(c, s.tile_rows)) > MOST_EDGES:
         reasons.append(Reason("tile_rows", s.tile_rows, f"another number: it makes {kinds} kinds of tiles at the edges"
@@ -155,7 +153,7 @@ def check(c: Convolution, schedule: DirectSchedule, target: CpuTarget) -> list[R
             reasons.append(Reason("block", s.block, f"{c.rows.size}, all rows, with depth_block"))
         if s.pieces != 1:
             reasons.append(Reason("pieces", s.pieces, "1, with depth_block"))
-        reasons += check_scratch(c, "depth_block", s.depth_block, c.rows.size * c.columns.size * s.width)
+        reasons += plan.check_scratch(c, "depth_block", s.depth_block, c.rows.size * c.columns.size * s.width)
     return reasons
 
 
@@ -182,8 +180,7 @@ def edges(c: Convolution, most: int) -> int:
 
 def runs_of(c: Convolution, most: int) -> list[Run]:
     """One output row as tiles of at most `most` pixels, of nearly equal size."""
-    count = -(-c.columns.size // most)
-    size, longer = divmod(c.columns.size, count)
+    count, size, longer = balanced(c.columns.size, most)
     heights = [size + 1] * longer + [size] * (count - longer)
     begins = [sum(heights[:i]) for i in range(count)]
     tiles = [(height, _seen(c, begin, height)) for begin, height in zip(begins, heights, strict=True)]
@@ -195,13 +192,21 @@ def runs_of(c: Convolution, most: int) -> list[Run]:
 
 
 def _seen(c: Convolution, begin: int, height: int) -> Seen:
-    w = c.columns
     result: list[tuple[int, int]] = []
-    for tap in range(w.taps):
-        positions = [(begin + i) * w.stride - w.low + tap * w.dilation for i in range(height)]
-        inside = [i for i, at in enumerate(positions) if c.padding is None or 0 <= at < w.image]
-        result.append((inside[0], inside[-1] + 1) if inside else (0, 0))
+    for tap in range(c.columns.taps):
+        low, high = seen_outputs(c.columns, tap, c.padding is not None)
+        low, high = max(low - begin, 0), min(high - begin, height)
+        result.append((low, high) if low < high else (0, 0))
     return tuple(result)
+
+
+def seen_outputs(w: Window, tap: int, padded: bool) -> tuple[int, int]:
+    """The range of outputs that see the image through `tap`; may be empty."""
+    if not padded:
+        return 0, w.size
+    shift = tap * w.dilation - w.low
+    low = min(w.size, max(0, -(shift // w.stride)))
+    return low, max(low, min(w.size, -(-(w.image - shift) // w.stride)))
 
 
 def _task_size(c: Convolution, panels: int, tiles: int) -> tuple[int, int]:

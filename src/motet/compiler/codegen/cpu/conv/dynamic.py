@@ -1,21 +1,24 @@
-"""Convolutions along axes of which some have dynamic extents, as `channels.py` computes them, of a copy of the image.
+"""Convolutions along axes of which some have dynamic extents, as `channels.py` and `depthwise.py` compute others.
 
-The image is copied with its padding, so that tiles have no edges to distinguish. Tiles of a few heights have code: the
-last one of a task has the least that covers its pixels, and computes pixels past the end, from memory after the copy,
-that it does not store.
+The image is copied with its padding, so that tiles have no edges to distinguish. Vectors along filters have tiles of a
+few heights: the last one of a task has the least that covers its pixels, and computes pixels past the end, from memory
+after the copy, that it does not store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from motet.artifact.expressions import apply, ceildiv
+from motet.compiler.codegen.cpu.conv import depthwise_plan
 from motet.compiler.codegen.cpu.conv.channels import Channels, PixelRow
-from motet.compiler.codegen.cpu.conv.copies import Imaged
+from motet.compiler.codegen.cpu.conv.depthwise import DepthwiseEmitter
+from motet.compiler.codegen.cpu.conv.depthwise_plan import Depthwise
 from motet.compiler.codegen.cpu.conv.direct_plan import Run, form_of
-from motet.compiler.codegen.cpu.conv.plan import along_filters, filter_packing, lanes_of
-from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, copied_loops
+from motet.compiler.codegen.cpu.conv.plan import check_tile, filter_packing, lanes_of, multiplies_panels
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage
 from motet.compiler.codegen.cpu.conv.slides import Slide, number
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, register_tile
@@ -24,8 +27,14 @@ from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.convolution import match as match_convolution
 from motet.compiler.kernels.kernel import Kernel
 from motet.compiler.kernels.kernel_code import KernelCode
-from motet.compiler.kernels.schedule import DirectSchedule, DynamicConvolutionSchedule, Reason, in_range, lanes_reason
-from motet.compiler.kernels.strides import ONE, Extent
+from motet.compiler.kernels.schedule import (
+    DepthwiseSchedule,
+    DirectSchedule,
+    DynamicConvolutionSchedule,
+    DynamicDepthwiseSchedule,
+    Reason,
+    in_range,
+)
 from motet.compiler.kernels.windows import SINGLE, Axis, Window, read_axes, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -33,60 +42,70 @@ _FIRST_GUESS = 53  # the extent of the first symbol in plans; those of others ar
 _TASK_FLOPS = 1_500_000  # multiply-adds, about ten microseconds of one core
 
 
+Read = TypeVar("Read", Convolution, Depthwise)
+
+
 @dataclass(frozen=True)
-class DynamicConvolution:
+class Dynamic(Generic[Read]):
     """A convolution `c`, in whose windows and channel step dynamic extents are guesses, of `copy`."""
 
-    c: Convolution
+    c: Read
     copy: PreparedImage
 
 
-def match(kernel: Kernel, target: CpuTarget) -> DynamicConvolution | None:
+# -- matching ------------------------------------------------------------------------------------
+
+
+def match(kernel: Kernel, target: CpuTarget) -> Dynamic[Convolution] | None:
     """Read `kernel` as a convolution of constant filters, along axes of which some are dynamic; None if it is not one,
     or if it reads each element of the image only once per filter."""
-    if not kernel.symbols or not kernel.stages:
+    c = match_convolution(kernel, _guesses_of(kernel)) if kernel.symbols else None
+    if c is None or not multiplies_panels(c) or (c.padding is None and all(window.taps == 1 for window in c.windows)):
         return None
-    c = match_convolution(kernel, guesses_of(kernel))
-    if c is None or any(kernel.values[p.value].role != "constant" for p in c.filters):
-        return None
-    if c.padding is None and all(window.taps == 1 for window in c.windows):
-        return None
-    if not along_filters(c) and (c.columns.out < 0 or c.stored.strides[c.columns.out] != ONE):
-        return None
-    copy = padded_copy(c, c.image.strides[c.channel_dim] if c.channel_dim >= 0 else ONE)
-    return None if copy is None else DynamicConvolution(c, copy)
+    return _of_copy(c)
 
 
-def guesses_of(kernel: Kernel) -> dict[str, int]:
+def match_depthwise(kernel: Kernel, target: CpuTarget) -> Dynamic[Depthwise] | None:
+    """Read `kernel` as a depthwise convolution along dynamic axes; None if it is not one, or if its window has too many
+    columns."""
+    c = depthwise_plan.read_depthwise(kernel, _guesses_of(kernel)) if kernel.symbols else None
+    if c is None or c.columns.taps > depthwise_plan.MOST_TAPS:
+        return None
+    return _of_copy(c)
+
+
+def _guesses_of(kernel: Kernel) -> dict[str, int]:
     """Different extents for all symbols of `kernel`, for plans."""
     return {symbol: _FIRST_GUESS + 2 * number for number, symbol in enumerate(kernel.symbols)}
 
 
-def padded_copy(c: Imaged, channel_step: Extent) -> PreparedImage | None:
-    """The copy of an image with its padding, where extents in the windows of `c` are guesses; None if all of them are
+def _of_copy(c: Read) -> Dynamic[Read] | None:
+    """`c`, in whose windows extents are guesses, of a copy of the image with its padding; None if all of them are
     known, or if the stride of columns is not."""
     opening = read_windows(c.kernel.stages[0])
     if opening is None:
         return None
     axes = read_axes(c.kernel, opening.stage, opening.image)
-    slides = tuple(_slide_of(window, c.kernel, axes) for window in c.windows)
+    axis_of = {walk.dim: axis for axis in axes for walk in (*axis.outs, *axis.taps)}
+    slides = tuple(_slide_of(window, c.kernel, axis_of) for window in c.windows)
     if slides[-1].step != c.columns.step or all(isinstance(s.size, int) and isinstance(s.image, int) for s in slides):
         return None
-    return PreparedImage(c, slides, channel_step, copied_loops(c), True, True)
+    return Dynamic(c, PreparedImage(c, slides, pads=True, by_rows=True))
 
 
-def _slide_of(window: Window, kernel: Kernel, axes: Sequence[Axis]) -> Slide:
-    """`window`, whose extents are guesses, with those of the image's `axes`."""
+def _slide_of(window: Window, kernel: Kernel, axis_of: Mapping[int, Axis]) -> Slide:
+    """`window`, whose extents are guesses, with those of the image's axes, which `axis_of` has by dimension."""
     if window is SINGLE:
         return Slide.of(window)
-    for axis in axes:
-        if any(walk.dim in (window.out, window.kernel) for walk in (*axis.outs, *axis.taps)):
-            size = kernel.stages[0].sizes[window.out] if window.out >= 0 else 1
-            return Slide(window, size, axis.extent, axis.stride.expression)
-    raise AssertionError(f"{kernel.name}: a window along no axis of the image")
+    axis = axis_of[window.out if window.out >= 0 else window.kernel]
+    size = kernel.stages[0].sizes[window.out] if window.out >= 0 else 1
+    return Slide(window, size, axis.extent, axis.stride.expression)
 
 
-def choose(d: DynamicConvolution, target: CpuTarget) -> DynamicConvolutionSchedule | None:
+# -- schedules -----------------------------------------------------------------------------------
+
+
+def choose(d: Dynamic[Convolution], target: CpuTarget) -> DynamicConvolutionSchedule | None:
     """Choose the largest register tile, and as many pixels per task as give it a useful size."""
     c = d.c
     lanes = lanes_of(c, target)
@@ -97,45 +116,67 @@ def choose(d: DynamicConvolution, target: CpuTarget) -> DynamicConvolutionSchedu
     return DynamicConvolutionSchedule(lanes, height, vectors, max(1, min(64, _TASK_FLOPS // tile_flops)))
 
 
-def check(d: DynamicConvolution, schedule: DynamicConvolutionSchedule, target: CpuTarget) -> list[Reason]:
+def check(d: Dynamic[Convolution], schedule: DynamicConvolutionSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `d` on `target`; an empty list if it is."""
-    s, registers = schedule, target.vector_registers
-    reasons = [
-        *lanes_reason(s.lanes, lanes_of(d.c, target)),
-        *in_range("vectors", s.vectors, 1, registers),
-        *in_range("tile_rows", s.tile_rows, 1, max(1, registers // max(1, s.vectors)), f"{registers} vector registers"),
-        *in_range("tiles", s.tiles, 1, 1 << 16),
-    ]
-    if not reasons and filter_packing(d.c, s.width) is None:
+    reasons = [*check_tile(d.c, _alike(schedule), target), *in_range("tiles", schedule.tiles, 1, 1 << 16)]
+    if not reasons and filter_packing(d.c, schedule.width) is None:
         reasons.append(Reason("class", "dynamic", "another class: the filters cannot be divided into panels"))
     return reasons
 
 
-def emit(d: DynamicConvolution, schedule: DynamicConvolutionSchedule, target: CpuTarget) -> KernelCode:
+def _alike(s: DynamicConvolutionSchedule) -> DirectSchedule:
+    """The schedule of a convolution of known extents whose tasks are single rows."""
+    return DirectSchedule(s.lanes, s.tile_rows, s.vectors, 1)
+
+
+def choose_depthwise(d: Dynamic[Depthwise], target: CpuTarget) -> DynamicDepthwiseSchedule:
+    """The register tile of a convolution of known extents."""
+    found = depthwise_plan.choose(d.c, target)
+    return DynamicDepthwiseSchedule(found.lanes, found.vectors, found.pixels)
+
+
+def check_depthwise(d: Dynamic[Depthwise], schedule: DynamicDepthwiseSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `d` on `target`; an empty list if it is."""
+    return depthwise_plan.check(d.c, _rows_of(d, schedule), target)
+
+
+def _rows_of(d: Dynamic[Depthwise], s: DynamicDepthwiseSchedule) -> DepthwiseSchedule:
+    """The schedule of a convolution of known extents whose tasks are single rows with all channels."""
+    return DepthwiseSchedule(s.lanes, s.vectors, s.pixels, 1, -(-d.c.channels // max(1, s.lanes * s.vectors)))
+
+
+# -- code ----------------------------------------------------------------------------------------
+
+
+def emit(d: Dynamic[Convolution], schedule: DynamicConvolutionSchedule, target: CpuTarget) -> KernelCode:
     """Generate code for a convolution along dynamic axes by `schedule`."""
-    return _Dynamic(d, schedule).run()
+    return _DynamicChannels(d, schedule).run()
+
+
+def emit_depthwise(d: Dynamic[Depthwise], schedule: DynamicDepthwiseSchedule, target: CpuTarget) -> KernelCode:
+    """Generate code for a depthwise convolution along dynamic axes by `schedule`."""
+    return DepthwiseEmitter(d.c.of(d.copy), _rows_of(d, schedule), d.copy).run()
 
 
 CLASS = KernelClass(DynamicConvolutionSchedule, match, choose, check, emit)
+DEPTHWISE_CLASS = KernelClass(
+    DynamicDepthwiseSchedule, match_depthwise, choose_depthwise, check_depthwise, emit_depthwise)
 
 
-class _Dynamic(Channels):
+class _DynamicChannels(Channels):
     """Emits tasks of single rows, or pieces of them, in tiles of a few heights."""
 
     exceeds = True
 
-    def __init__(self, d: DynamicConvolution, plan: DynamicConvolutionSchedule) -> None:
-        alike = DirectSchedule(plan.lanes, plan.tile_rows, plan.vectors, 1)
-        super().__init__(form_of(d.c, d.copy), alike, copy=d.copy)
+    def __init__(self, d: Dynamic[Convolution], plan: DynamicConvolutionSchedule) -> None:
+        super().__init__(form_of(d.c, d.copy), _alike(plan), copy=d.copy)
         self.clips, self.bounds = d.c.padding == 0, d.copy.slides
+        self.slack = plan.tile_rows * self.c.columns.stride * self.c.channels
         self.pixels = plan.tiles * plan.tile_rows  # of one piece
         self.pieces = ceildiv(self.slides[-1].size, self.pixels)
         self.blocks = apply("*", self.slides[-2].size, self.pieces)
         heights = _heights_of(plan.tile_rows)
         self.runs = [Run(0, 0, height, ((0, height),) * d.c.columns.taps) for height in heights]
-
-    def slack(self) -> int:
-        return self.plan.tile_rows * self.c.columns.stride * self.c.channels
 
     def emit_line(self, f: TileFrame, line: PixelRow) -> None:
         """Compute the piece's pixels in tiles of the greatest height, and the rest in one of the least that covers

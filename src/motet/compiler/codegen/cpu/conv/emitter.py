@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, reduce
 
 from llvmlite import ir
 
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, image_at, slides_of, with_copy
+from motet.compiler.codegen.cpu.conv.prepared import PreparedImage, slides_of, with_copy
 from motet.compiler.codegen.cpu.conv.slides import Slide, known_part, number
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.compute_types import constant
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -21,7 +20,6 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     PartialVector,
     TileFrame,
     narrow,
-    shared_function,
     task_function,
     transpose,
     widen,
@@ -29,7 +27,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import Kernel, Packing, item_bytes
 from motet.compiler.kernels.kernel_code import KernelCode, Phase
-from motet.compiler.kernels.schedule import ConvolutionSchedule, DirectSchedule
+from motet.compiler.kernels.schedule import ConvolutionSchedule, DepthwiseSchedule, DirectSchedule, PlanesSchedule
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess
 
 
@@ -61,22 +59,54 @@ def task_loop(
 
 def external_bytes(kernel: Kernel) -> int:
     """Bytes of everything outside, once; dynamic extents count as 1."""
-    shapes = [(kernel.values[i].shape, item_bytes(kernel.values[i].dtype)) for i in kernel.externals]
-    return sum(math.prod(size if isinstance(size, int) else 1 for size in shape) * item for shape, item in shapes)
+    values = [kernel.values[i] for i in kernel.externals]
+    return sum(known_part(value.shape) * item_bytes(value.dtype) for value in values)
+
+
+def vectors_of(count: int, lanes: int) -> list[PartialVector]:
+    """Vectors of `lanes` for `count` elements, the last of which may be partial."""
+    return [PartialVector(lanes, count - at if count - at < lanes else None) for at in range(0, count, lanes)]
+
+
+def each_panel(
+    f: TileFrame, count: int, plan: DepthwiseSchedule | PlanesSchedule, part: tuple[Index, Index] | None,
+    tile: Callable[[Index, list[PartialVector]], None],
+) -> None:
+    """Emit `tile` for the first element and the vectors of each panel of `count` elements, or of those of number
+    `[part)`. An incomplete last panel is emitted separately."""
+    width = plan.lanes * plan.vectors
+    whole, left = divmod(count, width)
+    begin, end = part or (0, whole + 1)
+    f.loop(begin, f.imin(end, whole), 1, lambda p, _: tile(f.imul(p, width), vectors_of(width, plan.lanes)))
+    if left:
+        with nullcontext() if isinstance(end, int) else f.if_then(f.icmp_signed(">", end, f.index(whole))):
+            tile(whole * width, vectors_of(left, plan.lanes))
+
+
+def initial_value(
+    f: TileFrame, views: Views, init: StridedAccess | float | int, dtype: str, at: tuple[Index, Index],
+    lanes: PartialVector,
+) -> ir.Value:
+    """The initial sums in `dtype` at a row and column of `views`."""
+    if isinstance(init, StridedAccess):
+        return widen(f, views.read(init, *at, lanes), init.dtype, (), dtype)
+    return constant(dtype, init, lanes.lanes)
 
 
 class Emitter:
     """Base of convolution emitters: the task loop, and the begin and end of tiles."""
 
+    slack = 0  # elements that may be read after the copy of the image
+
     def __init__(
         self, c: Convolution, plan: ConvolutionSchedule | DirectSchedule, packing: Packing | None, panels: int,
-        copy: PreparedImage | None = None,
+        panel_count: int, copy: PreparedImage | None = None,
     ) -> None:
-        """`panels` is the number of filter panels of a task. With `copy`, the image is in the workspace."""
+        """A task has `panels` of `panel_count` panels of filters. With `copy`, the image is in the workspace."""
         self.c = c
         self.plan = plan
         self.packing = packing
-        self.panels = panels
+        self.panels, self.panel_count = panels, panel_count
         self.module = ir.Module(c.kernel.name)
         self.element = MEMORY_TYPES[c.product.dtype]
         self.image_element = MEMORY_TYPES[c.image.dtype]
@@ -84,12 +114,8 @@ class Emitter:
         self.slides = slides_of(c, copy)
         self.blocks: Expr = ceildiv(self.slides[-2].size, plan.block)
 
-    def splits(self) -> int:
-        """The number of tasks along the filters."""
-        raise NotImplementedError
-
     def scratch_elements(self) -> int:
-        raise NotImplementedError
+        return 0
 
     def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         raise NotImplementedError
@@ -99,30 +125,30 @@ class Emitter:
         f = task_function(self.module, kernel)
         moving = [plane.out for plane in c.planes]
         inner, outer = ([loop for loop in c.outer if (loop[1] in moving) == moves] for moves in (True, False))
-        phase = task_loop(f, outer, len(c.main.sizes), self.blocks, self.splits(), self.emit_task, inner)
+        splits = -(-self.panel_count // self.panels)
+        phase = task_loop(f, outer, len(c.main.sizes), self.blocks, splits, self.emit_task, inner)
         sizes = (*(size.expression for size, _ in c.outer), *(slide.size for slide in self.slides[-2:]))
         flops = 2 * known_part(sizes) * c.filter_count * c.depth * len(c.filters)
         packings = {p.value: self.packing for p in c.filters} if self.packing is not None else {}
-        phases, workspaces = with_copy(self.module, self.copy, self.plan.lanes, phase, self.slack())
+        phases, workspaces = with_copy(self.module, self.copy, self.plan.lanes, phase, self.slack)
         return KernelCode(
             "convolution", str(self.module), phases, self.scratch_elements() * item_bytes(c.product.dtype), workspaces,
             packings, flops, external_bytes(kernel),
         )
 
-    def slack(self) -> int:
-        """Elements that may be read after the copy of the image."""
-        return 0
-
-    def image_at(self, f: TileFrame, at: list[Index]) -> ir.Value:
-        """The address of the image at outer coordinates `at`, channel 0, row 0, column 0."""
-        return image_at(f, self.c, self.copy, at)
-
     # -- tiles -----------------------------------------------------------------------------------
 
-    def tile_function(self, name: str, write: Callable[[TileFrame], None]) -> ir.Value:
-        """The tile function `(buffers, sizes, image, filters…, three coordinates, outer…)` named `name`."""
-        arguments = [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
-        return shared_function(self.module, f"{self.c.kernel.name}.{name}", arguments, self.c.kernel, write)
+    def place_in_space(self, outer: Sequence[ir.Value], column: Index, row: Index, w: Index) -> list[Index]:
+        """The coordinates, one for each dimension of the convolution's iteration space."""
+        c = self.c
+        at: list[Index] = [0] * len(c.main.sizes)
+        for value, (_, dim) in zip(outer, c.outer, strict=True):
+            at[dim] = value
+        at[c.filter_dim] = column
+        for window, coordinate in ((c.rows, row), (c.columns, w)):
+            if window.out >= 0:
+                at[window.out] = coordinate
+        return at
 
     def begin_tile(
         self, f: TileFrame, views: Views, height: int, lanes: Sequence[PartialVector], present: Index | None = None
@@ -179,17 +205,8 @@ class Emitter:
     def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
         """The initial value of the sums at (`row`, `column`)."""
         c = self.c
-        total: ir.Value | None = None
-        for init in c.inits:
-            if isinstance(init, StridedAccess):
-                raw = views.read(init, row, column, lanes)
-                value = widen(f, raw, init.dtype, (), c.product.dtype)
-            else:
-                value = constant(c.product.dtype, init, lanes.lanes)
-            add = f.fadd if c.product.is_float else f.add
-            total = value if total is None else add(total, value)
-        assert total is not None
-        return total
+        values = [initial_value(f, views, init, c.product.dtype, (row, column), lanes) for init in c.inits]
+        return reduce(f.fadd if c.product.is_float else f.add, values)
 
 
 def window_rows(f: TileFrame, slide: Slide, padded: bool, row: Index) -> tuple[Index, Index]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.conv.copies import RowCopies
-from motet.compiler.codegen.cpu.conv.emitter import Emitter
+from motet.compiler.codegen.cpu.conv.copies import RowCopies, guarded
+from motet.compiler.codegen.cpu.conv.direct_plan import seen_outputs
+from motet.compiler.codegen.cpu.conv.emitter import Emitter, vectors_of
 from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.emit.epilogue import Views
 from motet.compiler.codegen.cpu.gemm.microkernel import (
@@ -20,6 +21,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileOperands,
     accumulate,
     internal_function,
+    shared_function,
 )
 from motet.compiler.kernels.convolution import Convolution
 from motet.compiler.kernels.kernel import item_bytes
@@ -33,7 +35,7 @@ class Pixels(Emitter):
     """Emits a convolution whose vectors run along output pixels, treated as one dimension."""
 
     def __init__(self, c: Convolution, plan: ConvolutionSchedule) -> None:
-        super().__init__(c, plan, None, plan.panels)
+        super().__init__(c, plan, None, plan.panels, -(-c.filter_count // plan.tile_rows))
         self.image_copies = RowCopies(c, plan.lanes)
         self.pixels = plan.block * c.columns.size
         self.shared_rows = c.rows.stride == 1
@@ -41,10 +43,6 @@ class Pixels(Emitter):
         self.plane = self.copied_rows * c.columns.size  # one channel, one window column, one plane of the window
         self.depths = math.prod(plane.taps for plane in c.planes)
         self.volume = self.depths * self.plane  # one channel, one window column
-        self.tiles = -(-c.filter_count // plan.tile_rows)
-
-    def splits(self) -> int:
-        return -(-self.tiles // self.panels)
 
     def scratch_elements(self) -> int:
         return self.c.channels * self.c.columns.taps * self.volume + self.plan.width
@@ -52,32 +50,31 @@ class Pixels(Emitter):
     def emit_task(self, f: TileFrame, at: list[Index], block: Index, split: Index, scratch: ir.Value) -> None:
         c, plan = self.c, self.plan
         first = f.imul(block, plan.block)
-        self._copy_rows(f, self.image_at(f, at), first, [at[p.out] if p.out >= 0 else 0 for p in c.planes], scratch)
-        filters = [self.filters_at(f, place, at) for place in c.filters]
+        self._copy_rows(f, f.address(c.image, at), first, [at[p.out] if p.out >= 0 else 0 for p in c.planes], scratch)
+        filters = [f.address(place, at) for place in c.filters]
         aligned = self._aligned(f)
         outer = [f.index(at[dim]) for _, dim in c.outer]
         vectors = -(-self.pixels // plan.lanes)
         whole = vectors // plan.vectors
         t0 = f.imul(split, self.panels)
-        t1 = f.imin(f.iadd(t0, self.panels), self.tiles)
+        t1 = f.imin(f.iadd(t0, self.panels), self.panel_count)
 
         def strip(s: Index, count: int) -> None:
             """Compute all filters of the task for one strip of pixels."""
             pixel = f.imul(s, plan.width)
-            size, longer = divmod(c.filter_count, self.tiles)
+            size, longer = divmod(c.filter_count, self.panel_count)
 
             def tile(t: Index, height: int) -> None:
                 row = f.iadd(f.imul(t, size), f.imin(t, longer))
                 function = self._tile(height, count, streaming=False)
                 if aligned is not None:
                     function = f.select(aligned, self._tile(height, count, streaming=True), function)
-                f.call(
-                    function,
-                    [*f.arguments[:2], f.at(scratch, pixel, self.element), *self._rows_at(f, filters, row),
-                     f.index(row), f.index(first), f.index(pixel), *outer],
-                )
+                rows = [f.at(b, f.imul(f.extent(place.strides[c.filter_dim]), row), MEMORY_TYPES[place.dtype])
+                        for b, place in zip(filters, c.filters, strict=True)]
+                f.call(function, [*f.arguments[:2], f.at(scratch, pixel, self.element), *rows, f.index(row),
+                                  f.index(first), f.index(pixel), *outer])
 
-            for height, low, high in ((size + 1, 0, longer), (size, longer, self.tiles)):
+            for height, low, high in ((size + 1, 0, longer), (size, longer, self.panel_count)):
                 if high > low:
                     f.loop(f.imax(t0, low), f.imin(t1, high), 1, lambda t, _, height=height: tile(t, height))
 
@@ -88,18 +85,6 @@ class Pixels(Emitter):
             strip(full, self.pixels - full * plan.width)
         if aligned is not None:
             f.fence("seq_cst")  # non-temporal stores are not ordered with the stores that signal the end of the task
-
-    def filters_at(self, f: TileFrame, place: StridedAccess, at: list[Index]) -> ir.Value:
-        offset: Index = 0
-        for _, dim in self.c.outer:
-            offset = f.iadd(offset, f.imul(f.extent(place.strides[dim]), at[dim]))
-        return f.at(f.pointer(place.value), offset, MEMORY_TYPES[place.dtype])
-
-    def _rows_at(self, f: TileFrame, filters: list[ir.Value], row: Index) -> list[ir.Value]:
-        return [
-            f.at(b, f.imul(f.extent(place.strides[self.c.filter_dim]), row), MEMORY_TYPES[place.dtype])
-            for b, place in zip(filters, self.c.filters, strict=True)
-        ]
 
     def _copy_rows(
         self, f: TileFrame, image: ir.Value, first: Index, planes: Sequence[Index], scratch: ir.Value
@@ -160,14 +145,13 @@ class Pixels(Emitter):
             for k in range(c.columns.taps):
                 self.image_copies.fill_run(f, f.at(to, k * self.volume, self.element), c.columns.size)
 
-        self.image_copies.guarded(f, [*places, (c.rows.image, where)], inside, outside)
+        guarded(f, c.padding, [*places, (c.rows.image, where)], inside, outside)
 
     def _copy_shifted(self, f: TileFrame, row: ir.Value, target: ir.Value, tap: int) -> None:
         """Copy one image row as output columns see it through window column `tap`."""
         w = self.c.columns
         shift = tap * w.dilation - w.low
-        low = min(w.size, max(0, -(shift // w.stride)))  # the first output column inside the image
-        high = max(low, min(w.size, -(-(w.image - shift) // w.stride)))
+        low, high = seen_outputs(w, tap, True)
         self.image_copies.fill_run(f, target, low)
         if high > low:
             source = f.at(row, (low * w.stride + shift) * w.step, self.image_element)
@@ -194,29 +178,21 @@ class Pixels(Emitter):
         return None if bits is None else f.icmp_unsigned("==", f.and_(bits, ir.Constant(I64, 63)), ir.Constant(I64, 0))
 
     def _tile(self, height: int, pixels: int, streaming: bool) -> ir.Value:
-        return self.tile_function(
-            f"tile{height}x{pixels}{'s' if streaming else ''}",
-            lambda f: self._write_tile(f, height, pixels, streaming),
-        )
+        """The function `(buffers, sizes, image, filters…, filter, row, pixel, outer…)` that computes a tile."""
+        kernel, arguments = self.c.kernel, [PTR] * (3 + len(self.c.filters)) + [I64] * (3 + len(self.c.outer))
+        name = f"{kernel.name}.tile{height}x{pixels}{'s' if streaming else ''}"
+        return shared_function(
+            self.module, name, arguments, kernel, lambda f: self._write_tile(f, height, pixels, streaming))
 
     def _write_tile(self, f: TileFrame, height: int, pixels: int, streaming: bool) -> None:
         c, plan = self.c, self.plan
         count = len(c.filters)
         b, filters = f.arguments[2], f.arguments[3 : 3 + count]
         filter_, row, pixel = f.arguments[3 + count : 6 + count]
-        at: list[Index] = [0] * len(c.main.sizes)
-        for position, (_, dim) in enumerate(c.outer):
-            at[dim] = f.arguments[6 + count + position]
-        at[c.filter_dim] = filter_
-        at[c.columns.out] = pixel
-        if c.rows.out >= 0:
-            at[c.rows.out] = row
+        at = self.place_in_space(f.arguments[6 + count :], filter_, row, pixel)
         views = Views(f, c.places, at, c.filter_dim, c.columns.out)
         views.streaming = streaming
-        lanes = [
-            PartialVector(plan.lanes, pixels - start if pixels - start < plan.lanes else None)
-            for start in range(0, pixels, plan.lanes)
-        ]
+        lanes = vectors_of(pixels, plan.lanes)
         sums = self.begin_tile(f, views, height, lanes)
         for a, place in zip(filters, c.filters, strict=True):
             factors = TileOperands(

@@ -14,7 +14,8 @@ from itertools import accumulate
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.conv.emitter import external_bytes, task_loop
+from motet.compiler.codegen.cpu.conv.copies import guarded
+from motet.compiler.codegen.cpu.conv.emitter import each_panel, external_bytes, task_loop
 from motet.compiler.codegen.cpu.conv.planes import Planes, check, choose, held, match
 from motet.compiler.codegen.cpu.conv.shuffles import separated
 from motet.compiler.codegen.cpu.emit.body import evaluate
@@ -22,12 +23,7 @@ from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.emit.combiners import combine, narrowed, widened
 from motet.compiler.codegen.cpu.emit.compute_types import Unsupported, constant, from_storage, to_storage, widen
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
-from motet.compiler.codegen.cpu.gemm.microkernel import (
-    MEMORY_TYPES,
-    PartialVector,
-    TileFrame,
-    task_function,
-)
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, PartialVector, TileFrame, task_function
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import PlanesSchedule
@@ -92,7 +88,7 @@ class _PlaneEmitter:
         self.pitch = c.pitch(plan.lanes)
         self.line = self.pitch * c.columns.stride  # of one copied row
         self.width = -(-c.columns.size // plan.lanes) * plan.lanes  # of one row of reduced columns
-        self.lines = c.reach(plan.block)
+        self.lines = c.rows.span(plan.block)
         self.is_wider = c.combiner.accumulator != c.combiner.dtype
 
     def run(self) -> KernelCode:
@@ -118,20 +114,10 @@ class _PlaneEmitter:
         def some_rows(t: Index, _: list[ir.Value]) -> None:
             # The last tile begins earlier if the rows are not a multiple of a tile's.
             row = f.iadd(task.first, f.imin(f.imul(t, plan.rows), plan.block - plan.rows))
-            self._row_of_tiles(f, lambda column, lanes: self._tile(f, task, _Tile(row, column, plan.rows, lanes)))
+            each_panel(f, c.columns.size, plan, None, lambda column, lanes: self._tile(
+                f, task, _Tile(row, column, plan.rows, lanes)))
 
         f.loop(0, tiles, 1, some_rows)
-
-    def _row_of_tiles(self, f: TileFrame, tile: Callable[[Index, list[PartialVector]], None]) -> None:
-        lanes, vectors, size = self.plan.lanes, self.plan.vectors, self.c.columns.size
-        whole = size // (lanes * vectors)
-        full = [PartialVector(lanes)] * vectors
-        f.loop(0, whole, 1, lambda t, _: tile(f.imul(t, lanes * vectors), full))
-        begin = whole * lanes * vectors
-        if begin < size:
-            tile(begin, [
-                PartialVector(lanes, size - at if size - at < lanes else None) for at in range(begin, size, lanes)
-            ])
 
     # -- the image in scratch memory -------------------------------------------------------------
 
@@ -139,62 +125,47 @@ class _PlaneEmitter:
         """Copy all image rows that the task reads."""
         c = self.c
 
-        def plane(taps: list[Index], number: Index) -> None:
+        def plane(taps: list[Index], number: Index, _: list[ir.Value]) -> list[ir.Value]:
             base: Index = 0
-            inside: list[ir.Value] = []
-            for _, dim in c.outer:
-                if dim not in [window.out for window in c.deep]:
-                    base = f.iadd(base, f.imul(f.extent(c.image.strides[dim]), task.at[dim]))
+            places: list[tuple[Index, Index]] = []
+            for dim in [dim for _, dim in c.outer if dim not in [window.out for window in c.deep]]:
+                base = f.iadd(base, f.imul(f.extent(c.image.strides[dim]), task.at[dim]))
             for window, tap in zip(c.deep, taps, strict=True):
                 here = f.imul(task.at[window.out], window.stride) if window.out >= 0 else 0
                 here = f.isub(f.iadd(here, f.imul(tap, window.dilation)), window.low)
                 base = f.iadd(base, f.imul(here, window.step))
-                inside += self._inside(f, here, window.image)
+                places.append((window.image, here))
 
             def line(j: Index, _: list[ir.Value]) -> None:
                 y = f.isub(f.iadd(f.imul(task.first, c.rows.stride), j), c.rows.low)
                 source = f.at(f.pointer(c.image.value), f.iadd(base, f.imul(y, c.rows.step)), self.element)
                 target = f.at(task.image, f.imul(f.iadd(f.imul(number, self.lines), j), self.line), self.element)
-                self._guarded_line(f, [*inside, *self._inside(f, y, c.rows.image)], source, target)
+                guarded(f, c.padding, [*places, (c.rows.image, y)],
+                        lambda: self._copy_line(f, source, target), lambda: self._pad_line(f, target))
 
-            f.loop(0, self.lines, 1, line)
+            return f.loop(0, self.lines, 1, line)
 
         self._each_plane(f, plane)
 
-    def _each_plane(self, f: TileFrame, visit: Callable[[list[Index], Index], None]) -> None:
-        """`visit` with the taps of the outer windows, and the number of the plane, for each plane of a window."""
-        def level(taps: list[Index], number: Index) -> None:
+    def _each_plane(
+        self, f: TileFrame, visit: Callable[[list[Index], Index, list[ir.Value]], list[ir.Value]],
+        values: Sequence[ir.Value] = (),
+    ) -> list[ir.Value]:
+        """`values` after `visit` with the taps of the outer windows, and the number of the plane, for each plane of a
+        window."""
+        def level(taps: list[Index], number: Index, values: list[ir.Value]) -> list[ir.Value]:
             if len(taps) == len(self.c.deep):
-                visit(taps, number)
-                return
+                return visit(taps, number, values)
             count = self.c.deep[len(taps)].taps
-            f.loop(0, count, 1, lambda t, _: level([*taps, t], f.iadd(f.imul(number, count), t)) and None)
+            return f.loop(0, count, 1, lambda t, inner: level(
+                [*taps, t], f.iadd(f.imul(number, count), t), inner), values)
 
-        level([], 0)
+        return level([], 0, list(values))
 
-    def _inside(self, f: TileFrame, place: Index, extent: int) -> list[ir.Value]:
-        if self.c.padding is None:
-            return []
-        return [f.icmp_signed(">=", f.index(place), f.index(0)), f.icmp_signed("<", f.index(place), f.index(extent))]
-
-    def _guarded_line(
-        self, f: TileFrame, conditions: Sequence[ir.Value], source: ir.Value, target: ir.Value
-    ) -> None:
-        """Copy a row of the image if all `conditions` hold, else write padding."""
-        if not conditions:
-            self._copy_line(f, source, target)
-            return
-        exists = conditions[0]
-        for condition in conditions[1:]:
-            exists = f.and_(exists, condition)
-        lanes = self.plan.lanes
+    def _pad_line(self, f: TileFrame, target: ir.Value) -> None:
         padding = self._padding(f)
-        with f.if_else(exists) as (then, otherwise):
-            with then:
-                self._copy_line(f, source, target)
-            with otherwise:
-                f.loop(0, self.line, lanes, lambda i, _: f.store_vector(
-                    padding, f.at(target, i, self.element), self.element))
+        f.loop(0, self.line, self.plan.lanes, lambda i, _: f.store_vector(
+            padding, f.at(target, i, self.element), self.element))
 
     def _padding(self, f: TileFrame) -> ir.Value:
         dtype = self.c.image.dtype
@@ -334,21 +305,13 @@ class _PlaneEmitter:
         c = self.c
         line = f.imul(f.isub(tile.row, task.first), c.rows.stride)
 
-        def level(taps: list[Index], number: Index, values: list[ir.Value]) -> list[ir.Value]:
-            if len(taps) == len(c.deep):
-                first = f.iadd(f.imul(number, self.lines), line)
-                return self._plane(f, task, tile, first, self._with_taps(here, taps), values)
-            count = c.deep[len(taps)].taps
-            return f.loop(0, count, 1, lambda t, inner: level(
-                [*taps, t], f.iadd(f.imul(number, count), t), inner), values)
+        def plane(taps: list[Index], number: Index, values: list[ir.Value]) -> list[ir.Value]:
+            at = list(here)
+            for window, tap in zip(c.deep, taps, strict=True):
+                at[window.kernel] = tap
+            return self._plane(f, task, tile, f.iadd(f.imul(number, self.lines), line), at, values)
 
-        return level([], 0, sums)
-
-    def _with_taps(self, here: list[Index], taps: Sequence[Index]) -> list[Index]:
-        result = list(here)
-        for window, tap in zip(self.c.deep, taps, strict=True):
-            result[window.kernel] = tap
-        return result
+        return self._each_plane(f, plane, sums)
 
     def _plane(
         self, f: TileFrame, task: _Task, tile: _Tile, line: Index, here: list[Index], sums: list[ir.Value]

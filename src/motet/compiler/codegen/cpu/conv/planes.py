@@ -72,10 +72,6 @@ class Planes:
         taps = self.rows.taps, self.columns.taps
         return not self.others and min(taps) > 1 and math.prod(taps) >= _SEPARATED_TAPS
 
-    def reach(self, rows: int) -> int:
-        """The rows of the image that so many rows of the result read."""
-        return self.rows.span(rows)
-
     def pitch(self, lanes: int) -> int:
         """The columns of one row of scratch memory, for each residue of columns modulo the stride."""
         last = -(-self.columns.size // lanes) * lanes - 1
@@ -84,7 +80,7 @@ class Planes:
 
     def scratch(self, rows: int, lanes: int) -> tuple[int, int]:
         """Bytes of the copied image, and of the reduced columns, for so many rows of the result."""
-        lines = self.depth * self.reach(rows)
+        lines = self.depth * self.rows.span(rows)
         image = lines * self.columns.stride * self.pitch(lanes) * item_bytes(self.image.dtype)
         reduced = lines * -(-self.columns.size // lanes) * lanes * item_bytes(self.combiner.accumulator)
         return -(-image // 64) * 64, reduced if self.is_separable else 0

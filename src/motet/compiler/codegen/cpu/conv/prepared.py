@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from motet.artifact.expressions import apply, product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.conv.copies import Imaged, RowCopies
+from motet.compiler.codegen.cpu.conv.copies import Imaged, RowCopies, guarded
 from motet.compiler.codegen.cpu.conv.slides import Slide, number
 from motet.compiler.codegen.cpu.emit.builder import PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame, task_function
@@ -28,21 +28,25 @@ _LINE_COLUMNS = 512
 
 @dataclass(frozen=True)
 class PreparedImage:
-    """The copy of the image of `source`, which includes the padding if `pads`. `slides` are the windows over the image,
-    whose channels are `channel_step` apart. `outer` are the loops along which images differ. A task copies one row if
-    `by_rows`, as copies with padding need, else at most `_LINE_COLUMNS` of neighbouring rows."""
+    """The copy of the image of `source`, which includes the padding if `pads`. `slides` are the windows over the image.
+    A task copies one row if `by_rows`, as copies with padding need, else at most `_LINE_COLUMNS` of neighbouring
+    rows."""
 
     source: Imaged
     slides: tuple[Slide, ...]
-    channel_step: Extent
-    outer: tuple[tuple[Extent, int], ...]
     pads: bool
     by_rows: bool
 
     @staticmethod
     def of(c: Imaged, pads: bool, by_rows: bool) -> PreparedImage:
-        """The copy of an image of which only extents of `outer` are dynamic."""
-        return PreparedImage(c, tuple(map(Slide.of, c.windows)), Extent(c.channel_step), copied_loops(c), pads, by_rows)
+        """The copy of an image that has known extents along windows."""
+        return PreparedImage(c, tuple(map(Slide.of, c.windows)), pads, by_rows)
+
+    @property
+    def outer(self) -> tuple[tuple[Extent, int], ...]:
+        """The loops outside of windows along which images differ."""
+        c, moving = self.source, {slide.window.out for slide in self.slides}
+        return tuple((size, d) for size, d in c.outer if d not in moving and c.image.strides[d] != ZERO)
 
     @property
     def copied(self) -> tuple[Slide, ...]:
@@ -86,12 +90,6 @@ class PreparedImage:
         return apply("+", product((self.source.channels * item, *sizes)), slack * item)
 
 
-def copied_loops(c: Imaged) -> tuple[tuple[Extent, int], ...]:
-    """The loops outside of windows along which images differ."""
-    moving = {w.out for w in c.windows}
-    return tuple((size, d) for size, d in c.outer if d not in moving and c.image.strides[d] != ZERO)
-
-
 def slides_of(c: Imaged, copy: PreparedImage | None) -> tuple[Slide, ...]:
     """The windows of `c` over its image, or over the `copy` that it reads."""
     return tuple(map(Slide.of, c.windows)) if copy is None else copy.copied
@@ -99,12 +97,12 @@ def slides_of(c: Imaged, copy: PreparedImage | None) -> tuple[Slide, ...]:
 
 def image_at(f: TileFrame, c: Imaged, copy: PreparedImage | None, at: Sequence[Index]) -> ir.Value:
     """The address of the image of `c`, or of its `copy`, at outer coordinates `at`, channel 0, row 0, column 0."""
-    strides = {dim: c.image.strides[dim].expression for _, dim in c.outer} if copy is None else copy.strides
+    if copy is None:
+        return f.address(c.image, at)
     offset: Index = 0
-    for _, dim in c.outer:
-        offset = f.iadd(offset, f.imul(number(f, strides.get(dim, 0)), at[dim]))
-    base = f.pointer(c.image.value) if copy is None else workspace(f)
-    return f.at(base, offset, MEMORY_TYPES[c.image.dtype])
+    for dim, stride in copy.strides.items():
+        offset = f.iadd(offset, f.imul(number(f, stride), at[dim]))
+    return f.at(workspace(f), offset, MEMORY_TYPES[c.image.dtype])
 
 
 def workspace(f: TileFrame) -> ir.Value:
@@ -128,7 +126,7 @@ class _CopyPhase:
 
     def __init__(self, copy: PreparedImage, lanes: int) -> None:
         self.copy = copy
-        self.rows = RowCopies(copy.source, lanes, copy.channel_step)
+        self.rows = RowCopies(copy.source, lanes)
         # Rows that are neighbours in memory are one line.
         slides, inner = copy.slides, 1
         while not copy.by_rows and inner < len(slides) and slides[-inner - 1].step == (
@@ -171,7 +169,7 @@ class _CopyPhase:
         target = f.at(workspace(f), begin, self.rows.element)
         source = f.at(f.pointer(c.image.value), offset, self.rows.image_element)
         if copy.pads:
-            self.rows.guarded(f, places, lambda: self.rows.padded_row(f, copy.slides[-1], source, target),
+            guarded(f, c.padding, places, lambda: self.rows.padded_row(f, copy.slides[-1], source, target),
                               lambda: self.rows.fill_run(f, target, f.imul(columns, c.channels)))
             return
         last = f.isub(columns, f.imul(each, self.pieces - 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -50,7 +51,4 @@ def number(f: TileFrame, expression: Expr) -> Index:
 
 def known_part(sizes: Iterable[Expr]) -> int:
     """The product of those of `sizes` that are numbers."""
-    result = 1
-    for size in sizes:
-        result *= size if isinstance(size, int) else 1
-    return result
+    return math.prod(size for size in sizes if isinstance(size, int))
