@@ -1,16 +1,23 @@
-"""Legality checks for contraction schedules."""
+"""Legality checks for schedules of contractions, and what they share with those of other products."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from motet.compiler.codegen.cpu.gemm.plan import lanes_of, packing_of, scratch_layout
+from motet.compiler.codegen.cpu.gemm.tasks import Cut
 from motet.compiler.kernels.contraction import Contraction
-from motet.compiler.kernels.schedule import ContractionSchedule, Reason, in_range, lanes_reason
+from motet.compiler.kernels.schedule import (
+    BlockProductSchedule,
+    ContractionSchedule,
+    Reason,
+    in_range,
+    lanes_reason,
+)
 from motet.compiler.kernels.strides import ONE, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
-_MOST = 1 << 20  # bound of fields that are otherwise limited by scratch memory alone
+MOST = 1 << 20  # bound of fields that are otherwise limited by scratch memory alone
 _MOST_SCRATCH = 256 << 20  # bytes of one thread
 _MOST_AHEAD = 64  # cache lines, each a prefetch instruction in the innermost loop
 _MOST_UNROLLED = 1024  # multiply-adds
@@ -19,34 +26,48 @@ _MOST_PACKED = 4096  # columns of a panel, the last of which is padded to its wi
 
 def check(c: Contraction, schedule: ContractionSchedule, target: CpuTarget) -> list[Reason]:
     """Why `schedule` is not legal for `c` on `target`; an empty list if it is."""
-    reasons = [*_tile(c, schedule, target), *_grid(c, schedule)]
+    reasons = [*vector_tile(c, schedule, target), *grid(c, schedule)]
+    reasons += in_range("unroll", schedule.unroll, 1, _MOST_UNROLLED)
+    reasons += in_range("ahead", schedule.ahead, 0, _MOST_AHEAD)
     if reasons:
         return reasons  # the checks below divide by these
     reasons = [*_right(c, schedule), *_panels(c, schedule), *_depth(c, schedule)]
-    if not reasons and (scratch := scratch_layout(c, schedule)[-1]) > _MOST_SCRATCH:
-        text = f"smaller blocks: scratch memory of a thread would take {scratch} bytes, at most {_MOST_SCRATCH}"
-        reasons.append(Reason("tile_rows", schedule.tile_rows, text))
-    return reasons
+    return reasons or scratch(schedule, scratch_layout(c, schedule)[-1])
 
 
-def _tile(c: Contraction, s: ContractionSchedule, target: CpuTarget) -> Iterator[Reason]:
+def vector_tile(
+    c: Contraction, s: ContractionSchedule | BlockProductSchedule, target: CpuTarget
+) -> Iterator[Reason]:
+    """Check that the sums of a tile of vectors fit in registers."""
     yield from lanes_reason(s.lanes, lanes_of(c, target))
-    registers = target.vector_registers
-    yield from in_range("vectors", s.vectors, 1, registers)
-    yield from in_range("rows", s.rows, 1, max(1, registers // max(1, s.vectors)), f"{registers} vector registers")
-    yield from in_range("unroll", s.unroll, 1, _MOST_UNROLLED)
-    yield from in_range("ahead", s.ahead, 0, _MOST_AHEAD)
+    yield from in_range("vectors", s.vectors, 1, target.vector_registers)
+    yield from rows(s, s.vectors, target)
 
 
-def _grid(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
+def rows(s: Cut, registers: int, target: CpuTarget) -> list[Reason]:
+    """Check that the sums of a tile fit in registers, those of a row in `registers`."""
+    most = target.vector_registers
+    return in_range("rows", s.rows, 1, max(1, most // max(1, registers)), f"{most} vector registers")
+
+
+def grid(c: Contraction, s: Cut) -> Iterator[Reason]:
+    """Check that tasks divide the result, and that blocks of K have a size."""
     if s.rows < 1 or s.width < 1:
         return
     m, n, outer = (c.m[0] if c.m else ONE).known, c.n[0].known, product_of(c.outer).known
-    yield from in_range("tile_rows", s.tile_rows, 1, _MOST if m is None else max(1, -(-m // s.rows)))
-    yield from in_range("panels", s.panels, 1, _MOST if n is None else max(1, -(-n // s.width)))
-    yield from in_range("group", s.group, 1, _MOST if outer is None else max(1, outer))
+    yield from in_range("tile_rows", s.tile_rows, 1, MOST if m is None else max(1, -(-m // s.rows)))
+    yield from in_range("panels", s.panels, 1, MOST if n is None else max(1, -(-n // s.width)))
+    yield from in_range("group", s.group, 1, MOST if outer is None else max(1, outer))
     if s.depth_block is not None:
-        yield from in_range("depth_block", s.depth_block, 1, _MOST)
+        yield from in_range("depth_block", s.depth_block, 1, MOST)
+
+
+def scratch(s: Cut, size: int) -> list[Reason]:
+    """Check that the scratch memory of a thread, of `size` bytes, is within the limit."""
+    if size <= _MOST_SCRATCH:
+        return []
+    text = f"smaller blocks: scratch memory of a thread would take {size} bytes, at most {_MOST_SCRATCH}"
+    return [Reason("tile_rows", s.tile_rows, text)]
 
 
 def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
@@ -67,7 +88,7 @@ def _right(c: Contraction, s: ContractionSchedule) -> Iterator[Reason]:
     if s.b_mode == "place" and c.b.strides[c.column] != ONE:
         yield Reason("b_mode", s.b_mode, "packed, scratch or along_k: columns of the right operand are not contiguous")
     elif s.b_mode == "scratch" and s.depth_block is None and product_of(c.depth).known is None:
-        yield Reason("depth_block", s.depth_block, f"1 to {_MOST}: a panel of unknown depth has no size")
+        yield Reason("depth_block", s.depth_block, f"1 to {MOST}: a panel of unknown depth has no size")
     elif s.b_mode == "along_k":
         contiguous = single and c.b.strides[inner] == ONE and c.a.strides[inner] == ONE
         known = None not in (c.n[0].known, c.depth[0][0].known, (c.m[0] if c.m else ONE).known)

@@ -21,7 +21,7 @@ Range = tuple[Index, Index]
 
 class Cut(Protocol):
     """How a product is divided. A register tile has `rows` rows, a panel `width` columns; a task computes `tile_rows`
-    tiles by `panels` panels, at `group` outer iterations."""
+    tiles by `panels` panels, at `group` outer iterations, by `depth_block` steps of K at a time, None for all."""
 
     @property
     def rows(self) -> int: ...
@@ -33,6 +33,8 @@ class Cut(Protocol):
     def panels(self) -> int: ...
     @property
     def group(self) -> int: ...
+    @property
+    def depth_block(self) -> int | None: ...
 
 
 @dataclass(frozen=True)

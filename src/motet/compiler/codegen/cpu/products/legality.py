@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from motet.compiler.codegen.cpu.gemm.legality import grid, rows, scratch
 from motet.compiler.codegen.cpu.products.instructions import Arithmetic, ways_of
 from motet.compiler.codegen.cpu.products.plan import packing_of, reads_in_place, tile_height
 from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
 from motet.compiler.kernels.schedule import Reason, in_range
-from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
-
-_MOST = 1 << 20
-_MOST_SCRATCH = 256 << 20  # bytes of one thread
 
 
 def check(found: LineProduct, schedule: ProductSchedule, target: CpuTarget) -> list[Reason]:
@@ -24,13 +21,10 @@ def check(found: LineProduct, schedule: ProductSchedule, target: CpuTarget) -> l
     reasons = [*(_amx_tile(found, schedule) if how.way == "tiles" else _vector_tile(schedule, how, target))]
     if reasons:
         return reasons  # the checks below divide by these
-    reasons = [*_grid(found, schedule), *_depth(found, schedule, how)]
-    if schedule.depth_block is not None and not reasons:
-        sums = schedule.rows * schedule.tile_rows * schedule.width * schedule.panels * 4
-        if sums > _MOST_SCRATCH:
-            text = f"fewer: scratch memory of a thread would take {sums} bytes, at most {_MOST_SCRATCH}"
-            reasons.append(Reason("tile_rows", schedule.tile_rows, text))
-    return reasons
+    reasons = [*grid(found.c, schedule), *_depth(found, schedule, how)]
+    if schedule.depth_block is None or reasons:
+        return reasons
+    return scratch(schedule, schedule.rows * schedule.tile_rows * schedule.width * schedule.panels * 4)
 
 
 def _amx_tile(found: LineProduct, s: ProductSchedule) -> Iterator[Reason]:
@@ -44,17 +38,8 @@ def _amx_tile(found: LineProduct, s: ProductSchedule) -> Iterator[Reason]:
 
 
 def _vector_tile(s: ProductSchedule, how: Arithmetic, target: CpuTarget) -> Iterator[Reason]:
-    registers = target.vector_registers
-    yield from in_range("blocks", s.blocks, 1, registers // how.registers)
-    most = max(1, registers // max(1, s.blocks * how.registers))
-    yield from in_range("rows", s.rows, 1, most, f"{registers} vector registers")
-
-
-def _grid(found: LineProduct, s: ProductSchedule) -> Iterator[Reason]:
-    m, n, outer = found.rows.known, found.c.n[0].known, product_of(found.c.outer).known
-    yield from in_range("tile_rows", s.tile_rows, 1, _MOST if m is None else max(1, -(-m // s.rows)))
-    yield from in_range("panels", s.panels, 1, _MOST if n is None else max(1, -(-n // s.width)))
-    yield from in_range("group", s.group, 1, _MOST if outer is None else max(1, outer))
+    yield from in_range("blocks", s.blocks, 1, target.vector_registers // how.registers)
+    yield from rows(s, s.blocks * how.registers, target)
 
 
 def _depth(found: LineProduct, s: ProductSchedule, how: Arithmetic) -> Iterator[Reason]:
@@ -68,5 +53,5 @@ def _depth(found: LineProduct, s: ProductSchedule, how: Arithmetic) -> Iterator[
         yield Reason("class", "bfloat-product", "contraction: the right operand cannot be packed when compiling")
     if s.depth_block is not None and several:
         yield Reason("depth_block", s.depth_block, "null: K is not one dimension")
-    elif s.depth_block is not None and (s.depth_block % depth or not depth <= s.depth_block <= _MOST):
-        yield Reason("depth_block", s.depth_block, f"null, or a multiple of {depth} up to {_MOST}")
+    elif s.depth_block is not None and s.depth_block % depth:
+        yield Reason("depth_block", s.depth_block, f"null, or a multiple of {depth}")
