@@ -20,7 +20,7 @@ from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.epilogue import Epilogue, match_epilogue, stored_place
 from motet.compiler.kernels.kernel import Kernel, Stage
 from motet.compiler.kernels.product import PLAIN_DTYPES, Product, match_product
-from motet.compiler.kernels.strides import ONE, Extent, StridedAccess, initial_of, merge, place_of
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess, initial_of, merge, place_of
 
 Loop = tuple[Extent, int]  # an extent and the dimension that it belongs to
 
@@ -104,6 +104,10 @@ class Contraction:
     @property
     def column(self) -> int:
         return self.n[1]
+
+    def outer_of(self, place: StridedAccess) -> list[Loop]:
+        """The loops of `outer` along which `place` has a stride."""
+        return [loop for loop in self.outer if place.strides[loop[1]] != ZERO]
 
 
 def match(kernel: Kernel) -> Contraction | None:

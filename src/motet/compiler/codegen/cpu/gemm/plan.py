@@ -14,9 +14,9 @@ from motet.compiler.codegen.cpu.balance import unevenness
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, register_tile, registers
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
-from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.kernel import Packing, item_bytes, known_product
 from motet.compiler.kernels.schedule import ContractionSchedule
-from motet.compiler.kernels.strides import ONE, ZERO, Extent, memory_strides, product_of
+from motet.compiler.kernels.strides import ONE, Extent, memory_strides, product_of
 from motet.compiler.targets.cpu import CPU_TARGETS, CpuTarget
 
 _TASK_FLOPS = 500_000  # a few microseconds of one core
@@ -306,32 +306,46 @@ def _cuts(total: int, most: int) -> list[tuple[int, int]]:
 
 def packing_of(c: Contraction, width: int) -> Packing | None:
     """The packing as panels of `width` columns, K inside; None if the constant's axes do not allow it."""
+    return constant_packing(c, (width, width), (1, 1))
+
+
+def constant_packing(c: Contraction, columns: tuple[int, int], depth: tuple[int, int]) -> Packing | None:
+    """The packing of B as panels of `columns[0]` columns, K inside, `depth[0]` neighbours along the innermost loop of K
+    next to each other. Columns and K are padded to multiples of `columns[1]` and `depth[1]`. None if B is not constant
+    or its axes do not allow it."""
     value = c.kernel.values[c.b.value]
+    if value.role != "constant" or c.b.offset:
+        return None
     strides = memory_strides(value)
     axis_of = {strides[axis]: axis for axis in range(value.rank) if value.shape[axis] != 1}
-    used: list[list[int]] = []
-    for size, dim in (*(loop for loop in c.outer if c.b.strides[loop[1]] != ZERO), c.n, *c.depth):
-        axes = axes_of(c, size, c.b.strides[dim], axis_of)
-        if axes is None:
-            return None
-        used.append(axes)
-    outer_count = sum(1 for loop in c.outer if c.b.strides[loop[1]] != ZERO)
-    columns = used[outer_count]
-    flat = [axis for axes in used for axis in axes]
+    found = [_axes_of(c, size, c.b.strides[dim], axis_of) for size, dim in (*c.outer_of(c.b), c.n, *c.depth)]
+    loops = [axes for axes in found if axes is not None]
+    flat = [axis for axes in loops for axis in axes]
     units = [axis for axis in range(value.rank) if value.shape[axis] == 1]
-    if len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank or c.b.offset:
+    if len(loops) != len(found) or len(set(flat)) != len(flat) or len(flat) + len(units) != value.rank:
         return None
-    inner_size = value.shape[columns[-1]]
-    if len(columns) > 1 and (not isinstance(inner_size, int) or inner_size % width):
-        return None
-    permutation = tuple(units + flat)
-    blocks = tuple(width if axis == columns[-1] else 1 for axis in permutation)
-    block_axis = permutation.index(columns[-1])
-    order = [position for position in range(2 * value.rank) if position != 2 * block_axis + 1]
-    return Packing(permutation, blocks, (*order, 2 * block_axis + 1))
+    place = value.rank - 1 - sum(map(len, loops[len(loops) - len(c.depth):]))  # of the innermost axis of the columns
+    blocks, multiples = [1] * value.rank, [1] * value.rank
+    split = ((place, loops[-1 - len(c.depth)], columns), (value.rank - 1, loops[-1], depth))
+    for position, axes, (block, multiple) in split:
+        if block == 1:
+            continue
+        sizes = [value.shape[axis] for axis in axes]
+        blocks[position], multiples[position] = block, multiple if len(axes) == 1 else block
+        if len(axes) > 1 and not (_divides(sizes[-1:], block) and _divides(sizes, multiple)):
+            return None  # merged axes cannot be padded
+    inside = [2 * position + 1 for position, _, (block, _) in split if block > 1]
+    order = [position for position in range(2 * value.rank) if position not in inside]
+    padded = () if multiples == blocks else tuple(multiples)
+    return Packing((*units, *flat), tuple(blocks), (*order, *inside), padded)
 
 
-def axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
+def _divides(sizes: Sequence[int | str], multiple: int) -> bool:
+    total = known_product(sizes)
+    return total is not None and total % multiple == 0
+
+
+def _axes_of(c: Contraction, size: Extent, stride: Extent, axis_of: dict[Extent, int]) -> list[int] | None:
     """The constant's axes, outermost first, that a (possibly merged) loop runs over."""
     shape = c.kernel.values[c.b.value].shape
     axes: list[int] = []

@@ -15,7 +15,6 @@ from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import I32, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.products.instructions import LINES
-from motet.compiler.codegen.cpu.products.line_plan import used_loops
 from motet.compiler.codegen.cpu.products.space import LineSpace, count_of
 from motet.compiler.codegen.cpu.products.squares import PackedLines, packing_function
 from motet.compiler.kernels.kernel_code import Phase
@@ -36,7 +35,7 @@ class PackPhase:
         s, c = self.space, self.space.c
         counts: list[Expr] = []
         for place, extent, packed in ((c.a, s.m, s.a_workspace >= 0), (c.b, s.n, s.b_workspace >= 0)):
-            count = apply("*", count_of(used_loops(c.outer, place)), ceildiv(extent.expression, LINES))
+            count = apply("*", count_of(c.outer_of(place)), ceildiv(extent.expression, LINES))
             counts.append(count if packed else 0)
         if counts == [0, 0]:
             return None
@@ -45,7 +44,7 @@ class PackPhase:
         begin, end = f.arguments[2:4]
         first: Index = 0
         if s.a_workspace >= 0:
-            outer = f.extent(product_of(used_loops(c.outer, c.a)))
+            outer = f.extent(product_of(c.outer_of(c.a)))
             first = f.imul(outer, f.iceil(f.extent(s.m), LINES))
             rows = self._lines(f, c.a, s.m, s.row_dim, s.padded_rows(f), self._pack_rows(f))
             f.loop(begin, f.imin(end, first), 1, lambda index, _: rows(index))
@@ -66,7 +65,7 @@ class PackPhase:
             outer, line = f.idiv(index, groups), f.imul(f.irem(index, groups), LINES)
             at: list[Index] = [0] * s.rank
             rest = outer
-            for size, loop in reversed(used_loops(s.outer, place)):
+            for size, loop in reversed(s.c.outer_of(place)):
                 at[loop] = f.irem(rest, f.extent(size))
                 rest = f.idiv(rest, f.extent(size))
             if dim is not None:

@@ -8,9 +8,9 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm.microkernel import registers
+from motet.compiler.codegen.cpu.gemm.plan import constant_packing
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage
 from motet.compiler.codegen.cpu.products.instructions import BFLOATS, BLOCK, BYTES, Arithmetic
-from motet.compiler.codegen.cpu.products.line_plan import MOST_TASKS, cut_task, line_packing, used_loops
 from motet.compiler.codegen.cpu.products.product import LineProduct
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
@@ -18,6 +18,7 @@ from motet.compiler.kernels.schedule import BfloatProductSchedule, IntegerProduc
 from motet.compiler.kernels.strides import ONE, Extent, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
+_MOST_TASKS = 64
 _Schedule = TypeVar("_Schedule", IntegerProductSchedule, BfloatProductSchedule)
 
 
@@ -100,7 +101,7 @@ def _with_lines(
         fitting = max(1, target.l2 // 4 // (plan.rows * image.depth * how.a_scale))
         return replace(plan, tile_rows=min(plan.tile_rows, fitting), panels=panels, group=1)
     work = max(1, m * n * image.depth // _COSTS[found.numbers].task_work[how.way])
-    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, MOST_TASKS)), group=1)
+    return replace(plan, tile_rows=max(1, tiles), panels=max(1, panels // min(work, _MOST_TASKS)), group=1)
 
 
 def tile_height(m: Extent) -> int:
@@ -145,7 +146,7 @@ def packing_of(found: LineProduct) -> Packing | None:
     """The packing of B when compiling; None if it is packed or gathered in each call."""
     if (image := found.gathered) is not None:
         return image.filter_packing if image.is_a else None
-    return line_packing(found.c, found.numbers.group, found.numbers.depth)
+    return constant_packing(found.c, (BLOCK, BLOCK), (found.numbers.group, found.numbers.depth))
 
 
 def _with_grid(found: LineProduct, plan: _Schedule, how: Arithmetic, target: CpuTarget) -> _Schedule:
@@ -154,18 +155,18 @@ def _with_grid(found: LineProduct, plan: _Schedule, how: Arithmetic, target: Cpu
     m, n = guess(found.rows), guess(c.n[0])
     k, outer = guess(product_of(c.depth)), guess(product_of(c.outer))
     work, item_bytes = costs.task_work[how.way], found.numbers.bytes * how.a_scale
-    wanted = -(-max(1, min(MOST_TASKS, m * n * k * outer // work)) // outer)
+    wanted = -(-max(1, min(_MOST_TASKS, m * n * k * outer // work)) // outer)
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
-    group = max(1, min(work // max(1, m * n * k), -(-outer // MOST_TASKS)))
+    group = max(1, min(work // max(1, m * n * k), -(-outer // _MOST_TASKS)))
     if plan.depth_block is None and how.way == "tiles":
         # The rows of a tile stay in the first-level cache while neighbouring panels are streamed from the second-level
         # one.
         loads = -(-panels * plan.width * k * item_bytes // (target.l2 // 2))
         cut = min(panels, max(loads, -(-wanted // tiles)))
-        if costs.loaded_rows and not used_loops(c.outer, c.b):
+        if costs.loaded_rows and not c.outer_of(c.b):
             # All outer iterations of a task use its panels, which stay in the second-level cache. Panels that come from
             # beyond it are for many rows, and are divided before the outer iterations are.
-            tasks = max(1, min(MOST_TASKS, m * n * k * outer // work))
+            tasks = max(1, min(_MOST_TASKS, m * n * k * outer // work))
             if loads > 1:
                 cut = min(panels, max(cut, -(-tasks // tiles)))
             group = -(-outer // max(1, -(-tasks // (tiles * cut))))
@@ -179,6 +180,27 @@ def _with_grid(found: LineProduct, plan: _Schedule, how: Arithmetic, target: Cpu
     most_panels = panels
     if plan.depth_block:
         most_rows, most_panels = min(most_rows, max(1, costs.rows // plan.rows)), max(1, costs.columns // plan.width)
-    rows, columns = cut_task(plan, (tiles, panels), (most_rows, most_panels), wanted, costs.number_work[how.way])
+    rows, columns = _cut_task(plan, (tiles, panels), (most_rows, most_panels), wanted, costs.number_work[how.way])
     whole = rows >= tiles and columns >= panels
     return replace(plan, tile_rows=rows, panels=columns, group=group if whole else 1)
+
+
+def _cut_task(
+    plan: _Schedule, counts: tuple[int, int], most: tuple[int, int], wanted: int, byte_work: int
+) -> tuple[int, int]:
+    """The register tiles and panels of a task that move the fewest bytes, of `counts` and at most `most`, with `wanted`
+    tasks or nearly so. `byte_work` is the number of multiply-adds in the time in which a number is read."""
+    tiles, panels = counts
+    best: tuple[float, int, int] | None = None
+    for parts in range(1, min(tiles, 4 * _MOST_TASKS) + 1):
+        rows = min(-(-tiles // parts), most[0])
+        row_tasks = -(-tiles // rows)
+        columns = min(most[1], -(-panels // max(1, -(-wanted // row_tasks))))
+        columns = -(-panels // -(-panels // columns))
+        tasks = row_tasks * -(-panels // columns)
+        height, width = rows * plan.rows, columns * plan.width
+        cost = tasks * (height * width + byte_work * (height + width)) * (1 + max(0, wanted - tasks) / wanted)
+        if best is None or cost < best[0]:
+            best = (cost, rows, columns)
+    assert best is not None
+    return best[1:]

@@ -14,7 +14,6 @@ from motet.compiler.codegen.cpu.gemm.tasks import first_row
 from motet.compiler.codegen.cpu.products.bfloat_image import CopiedImage
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage
 from motet.compiler.codegen.cpu.products.instructions import BLOCK, LINES, Arithmetic
-from motet.compiler.codegen.cpu.products.line_plan import used_loops
 from motet.compiler.codegen.cpu.products.plan import needs_row_sums, packing_of, tile_height, worth_aligning
 from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
 from motet.compiler.codegen.cpu.products.squares import SQUARE
@@ -88,7 +87,7 @@ class LineSpace:
         if self.packing is None and image is None:
             self.b_workspace = self._line_workspace(self.c.b, round_up(self.n.expression, self.multiple), 1)
         if self.row_sums:
-            lines = apply("*", count_of(used_loops(self.outer, self.c.a)), rows)
+            lines = apply("*", count_of(self.c.outer_of(self.c.a)), rows)
             self.sums_workspace = self._workspace(apply("*", lines, 4))
 
     def _workspace(self, size: Expr) -> int:
@@ -98,7 +97,7 @@ class LineSpace:
 
     def _line_workspace(self, place: StridedAccess, count: Expr, scale: int) -> int:
         """Adds a workspace for `count` packed lines of `place` in each of its outer iterations; its number."""
-        lines = apply("*", count_of(used_loops(self.outer, place)), count)
+        lines = apply("*", count_of(self.c.outer_of(place)), count)
         item_bytes = scale * self.numbers.bytes
         return self._workspace(product((lines, round_up(self.k.expression, self.numbers.depth), item_bytes)))
 
@@ -147,7 +146,7 @@ class LineSpace:
     def outer_number(self, f: TileFrame, at: list[Index], place: StridedAccess) -> Index:
         """The linear index of outer coordinates among the loops of `place`."""
         result: Index = 0
-        for size, dim in used_loops(self.outer, place):
+        for size, dim in self.c.outer_of(place):
             result = f.iadd(f.imul(result, f.extent(size)), at[dim])
         return result
 
