@@ -107,14 +107,14 @@ class ContractionEmitter(PackedOperands, Tiles):
         self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, scratch: ir.Value
     ) -> None:
         """Emit the work of one task at one outer iteration."""
-        c, plan = self.c, self.plan
-        depth = f.extent(product_of(c.depth))
+        plan, depth = self.plan, self.depth(f)
         tile = f.at(scratch, self.scratch_tile, ir.IntType(8))
         task = _Block(outer, tiles, panels, scratch, tile)
         if plan.depth_block is None:
             self._depth_block(f, task, 0, depth)
             return
-        self.tile_pass(f, "start", outer, tiles, panels, tile)
+        rows = f.isub(self.row(f, tiles[1]), self.row(f, tiles[0]))
+        self.clear(f, tile, f.imul(rows, self.tile_width))
 
         def block(k: Index, _: list[ir.Value]) -> None:
             size = plan.depth_block or 1
@@ -124,7 +124,7 @@ class ContractionEmitter(PackedOperands, Tiles):
                 self._depth_block(f, task, k, size)
 
         f.loop(0, depth, plan.depth_block, block)
-        self.tile_pass(f, "finish", outer, tiles, panels, tile)
+        self.finish_panels(f, outer, tiles, panels, tile)
 
     def _depth_block(self, f: TileFrame, task: _Block, k: Index, deep: Index) -> None:
         """Emit every register tile of the task for `deep` steps of K from `k` on (from 0 if K is not blocked)."""
@@ -149,8 +149,8 @@ class ContractionEmitter(PackedOperands, Tiles):
             if plan.b_mode == "packed":
                 b, source = self.packed_operand(f, at, p, k, deep, b_scratch)
             elif plan.shared:
-                offset = f.imul(f.iadd(f.imul(p, f.extent(product_of(c.depth))), k), plan.width)
-                b = f.at(self.shared_panels(f), offset, self.element)
+                offset = f.imul(f.iadd(f.imul(p, self.depth(f)), k), plan.width)
+                b = f.at(self.memory(f, len(c.kernel.externals)), offset, self.element)
             else:
                 at_n = list(at)
                 at_n[c.column] = n
@@ -203,7 +203,7 @@ class ContractionEmitter(PackedOperands, Tiles):
         """The address of what the tiles of panel `p`, at `source`, prefetch: the next packed panel, or an equal part of
         it if they read a part of theirs. The last parts in a block of K prefetch from the first panel of the next."""
         plan = self.plan
-        width, depth = plan.packed_width, f.extent(product_of(self.c.depth))
+        width, depth = plan.packed_width, self.depth(f)
         element = MEMORY_TYPES[self.c.b.dtype] if plan.b_mode == "packed" else self.element
         inside = self.inside_packed(f, f.imul(p, plan.width))
         part = f.isub(f.imul(inside, deep), inside)

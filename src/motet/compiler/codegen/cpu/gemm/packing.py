@@ -20,7 +20,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
 from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
 from motet.compiler.kernels.kernel_code import Phase
-from motet.compiler.kernels.strides import ONE, ZERO, product_of
+from motet.compiler.kernels.strides import ONE, product_of
 
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
 
@@ -42,14 +42,9 @@ class PackedOperands(ContractionSpace):
     def packed_panel(self, f: TileFrame, at: list[Index], p: Index, k: Index) -> ir.Value:
         """The address, from step `k` on, of panel `p` of a constant that was packed when compiling."""
         c, plan = self.c, self.plan
-        index: Index = 0
-        for size, dim in c.outer:
-            if c.b.strides[dim] != ZERO:
-                index = f.iadd(f.imul(index, f.extent(size)), at[dim])
-        column, width = f.imul(p, plan.width), plan.packed_width
+        index, column, width = self.outer_number(f, at, c.b), f.imul(p, plan.width), plan.packed_width
         index = f.iadd(f.imul(index, f.iceil(f.extent(self.n), width)), f.idiv(column, width))
-        deep = f.extent(product_of(c.depth))
-        offset = f.iadd(f.imul(f.iadd(f.imul(index, deep), k), width), self.inside_packed(f, column))
+        offset = f.iadd(f.imul(f.iadd(f.imul(index, self.depth(f)), k), width), self.inside_packed(f, column))
         return f.at(f.pointer(c.b.value), offset, MEMORY_TYPES[c.b.dtype])
 
     def inside_packed(self, f: TileFrame, column: Index) -> Index:
@@ -82,12 +77,6 @@ class PackedOperands(ContractionSpace):
         assert depth is not None and n is not None
         return -(-n // self.plan.width) * self.plan.width * depth
 
-    def shared_panels(self, f: TileFrame) -> ir.Value:
-        """The address of the workspace with all panels of B, [panel][k][width]."""
-        with f.goto_entry_block():
-            address = f.at(f.arguments[0], len(self.c.kernel.externals), PTR)
-            return f.load(address, typ=PTR, align=8)
-
     def pack_phase(self) -> Phase:
         """The phase that packs the panels of B; a task packs a group of panels for a piece of K."""
         plan, c = self.plan, self.c
@@ -97,7 +86,7 @@ class PackedOperands(ContractionSpace):
         assert depth is not None and n is not None
         pieces, panels = -(-depth // plan.pack_steps), -(-n // plan.width)
         rows = _PACK_ROWS if c.b.strides[c.column] == ONE and plan.pack_panels > 1 else plan.pack_steps
-        workspace = self.shared_panels(f)
+        workspace = self.memory(f, len(c.kernel.externals))  # [panel][k][width]
 
         def pack(p: Index, tail: bool, k: Index, steps: Index) -> None:
             at: list[Index] = [0] * c.rank

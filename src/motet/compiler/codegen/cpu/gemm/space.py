@@ -1,40 +1,145 @@
-"""The iteration space of a contraction, shared by packing, register tiles and the task loop."""
+"""The iteration space of products, shared by packing, register tiles, their ends and the tasks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import Index
-from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, TileFrame
+from motet.compiler.codegen.cpu.emit.builder import PTR, Index, Splat
+from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, PartialVector, TileFrame, narrow, widen
 from motet.compiler.codegen.cpu.gemm.plan import prefetches_by_first_tile, scratch_layout, sums_stay, widens_panels
-from motet.compiler.codegen.cpu.gemm.tasks import first_row
+from motet.compiler.codegen.cpu.gemm.tasks import Cut, first_row
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import item_bytes
 from motet.compiler.kernels.schedule import ContractionSchedule
-from motet.compiler.kernels.strides import ONE, StridedAccess
+from motet.compiler.kernels.strides import ONE, StridedAccess, product_of
+
+Vectors = Sequence[tuple[int, PartialVector]]  # of a tile: the first column, and the lanes that exist
+# Emits a correction of the sums in a vector, at a row, a column and for the lanes that exist.
+Correction = Callable[[ir.Value, Index, int, PartialVector], ir.Value]
 
 
-class ContractionSpace:
-    """A contraction, its schedule, and iteration over its tiles and panels."""
+class ProductSpace:
+    """A product, its division into tasks, and iteration over its tiles and panels, in vectors of `lanes` sums. Sums in
+    memory begin with zeros, and `finish_rows` adds the initial values."""
+
+    def __init__(self, c: Contraction, cut: Cut, lanes: int) -> None:
+        self.c, self.cut, self.lanes = c, cut, lanes
+        self.kernel, self.module = c.kernel, ir.Module(c.kernel.name)
+        self.element = MEMORY_TYPES[c.product.dtype]  # of sums
+        self.m, self.row_dim = c.m or (ONE, None)
+        self.n = c.n[0]
+        self.blocked = cut.depth_block is not None
+        self.tile_width = cut.width * (cut.panels if self.blocked else 1)
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def memory(self, f: TileFrame, buffer: int) -> ir.Value:
+        """The address of workspace `buffer`, counted among all buffers."""
+        with f.goto_entry_block():
+            return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
+
+    def stride(self, f: TileFrame, place: StridedAccess) -> Index:
+        """The stride of `place` between rows."""
+        return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0
+
+    def outer_number(self, f: TileFrame, at: Sequence[Index], place: StridedAccess) -> Index:
+        """The linear index of outer coordinates among the loops of `place`."""
+        result: Index = 0
+        for size, dim in self.c.outer_of(place):
+            result = f.iadd(f.imul(result, f.extent(size)), at[dim])
+        return result
+
+    # -- tiles -----------------------------------------------------------------------------------
+
+    def row(self, f: TileFrame, tile: Index) -> Index:
+        """The first row of register tile `tile`; of the tile after the last one, M."""
+        row = first_row(f, self.m, self.cut.rows, tile)
+        return f.imin(row, f.extent(self.m)) if self.m.known is None else row
+
+    def vectors(self, f: TileFrame, tail: bool, left: Index) -> Vectors:
+        """The vectors of a panel; of a tail with `left` columns, those that exist."""
+        lanes, width, n = self.lanes, self.cut.width, self.n.known
+        if not tail:
+            return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]
+        if n is None:
+            return [(column, PartialVector(lanes, f.isub(left, column))) for column in range(0, width, lanes)]
+        count = n % width
+        return [
+            (column, PartialVector(lanes) if count - column >= lanes else PartialVector(lanes, count - column))
+            for column in range(0, count, lanes)
+        ]
+
+    def views(
+        self, f: TileFrame, m: Index, n: Index, outer: Sequence[Index], more: Sequence[StridedAccess] = ()
+    ) -> Views:
+        """What the end of a tile accesses, and `more`, at row `m`, column `n` and outer coordinates `outer`."""
+        c = self.c
+        coordinates: list[Index] = [0] * c.rank
+        for (_, dim), value in zip(c.outer, outer, strict=True):
+            coordinates[dim] = value
+        if self.row_dim is not None:
+            coordinates[self.row_dim] = m
+        coordinates[c.column] = n
+        return Views(f, [*c.places, *more], coordinates, self.row_dim, c.column)
+
+    # -- sums ------------------------------------------------------------------------------------
+
+    def initial(self, f: TileFrame, views: Views, row: Index, column: int, lanes: PartialVector) -> ir.Value | None:
+        """The initial values of a vector of sums; None if they are zeros."""
+        init, dtype = self.c.init, self.c.product.dtype
+        if isinstance(init, StridedAccess):
+            return widen(f, views.read(init, row, column, lanes), init.dtype, (), dtype)
+        number = float(init) if self.c.product.is_float else wrapped(int(init), item_bytes(dtype))
+        return Splat(ir.VectorType(self.element, lanes.lanes), number) if number else None
+
+    def add(self, f: TileFrame, a: ir.Value, b: ir.Value | None) -> ir.Value:
+        """The sum of two vectors of sums, of which the second one may be zeros (None)."""
+        if b is None:
+            return a
+        return f.fadd(a, b) if self.c.product.is_float else f.add(a, b)
+
+    def clear(self, f: TileFrame, sums: ir.Value, count: Index) -> None:
+        """Set `count` sums, whole vectors, to zeros."""
+        zero = ir.Constant(ir.VectorType(self.element, self.lanes), None)
+        f.loop(0, count, self.lanes, lambda i, _: f.store_vector(zero, f.at(sums, i, self.element), self.element))
+
+    def finish_rows(
+        self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, vectors: Vectors,
+        correct: Correction | None = None,
+    ) -> None:
+        """Run the epilogue over sums that are in memory, row by row."""
+        def line(row: Index, _: list[ir.Value]) -> None:
+            for column, lanes in vectors:
+                at = f.at(sums, f.iadd(f.imul(row, self.tile_width), column), self.element)
+                value = f.load_vector(at, self.element, self.lanes)
+                value = value if correct is None else correct(value, row, column, lanes)
+                value = self.add(f, value, self.initial(f, views, row, column, lanes))
+                self.finish(f, views, value, row, column, lanes)
+
+        f.loop(0, rows, 1, line)
+
+    def finish(
+        self, f: TileFrame, views: Views, sums: ir.Value, row: Index, column: int, lanes: PartialVector
+    ) -> None:
+        """Run the epilogue over a vector of sums."""
+        finish(f, self.c.epilogue, views, narrow(f, sums, self.c.output), row, column, lanes)
+
+
+class ContractionSpace(ProductSpace):
+    """A contraction by schedule `plan`, and how its operands and sums are stored."""
 
     def __init__(self, c: Contraction, plan: ContractionSchedule) -> None:
-        self.c = c
+        super().__init__(c, plan, plan.lanes)
         self.plan = plan
-        self.module = ir.Module(c.kernel.name)
-        self.element = MEMORY_TYPES[c.product.dtype]
         self.bytes = item_bytes(c.product.dtype)
-        self.m = c.m[0] if c.m else ONE
-        self.n = c.n[0]
-        self.row_dim = c.m[1] if c.m else None
         self.straight = sums_stay(c, plan)
-        self.tile_width = plan.panels * plan.width if plan.depth_block else plan.width
         self.widens = widens_panels(c, plan)
         self.first_prefetches = prefetches_by_first_tile(c, plan) and plan.ahead > 0
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
         self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
-
-    def stride(self, f: TileFrame, place: StridedAccess) -> Index:
-        return f.extent(place.strides[self.row_dim]) if self.row_dim is not None else 0
 
     def a_steps(self, f: TileFrame) -> tuple[Index, Index]:
         """A's strides per row and per step of the innermost K loop, as the tiles read it."""
@@ -46,7 +151,12 @@ class ContractionSpace:
         dim = c.depth[-1][1]
         return self.stride(f, c.a), f.extent(c.a.strides[dim]) if dim >= 0 else 0
 
-    def row(self, f: TileFrame, t: Index) -> Index:
-        """The first row of tile `t`; of the tile after the last one, M."""
-        row = first_row(f, self.m, self.plan.rows, t)
-        return f.imin(row, f.extent(self.m)) if self.m.known is None else row
+    def depth(self, f: TileFrame) -> Index:
+        """The steps along K."""
+        return f.extent(product_of(self.c.depth))
+
+
+def wrapped(number: int, size: int = 4) -> int:
+    """`number` as a signed integer of `size` bytes."""
+    bits = 8 * size
+    return (number + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))

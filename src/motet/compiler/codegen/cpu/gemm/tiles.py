@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index, Splat
-from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     LINE,
     MEMORY_TYPES,
@@ -19,14 +17,12 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileOperands,
     accumulate,
     horizontal_sum,
-    narrow,
     read_vector,
     shared_function,
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
-from motet.compiler.codegen.cpu.gemm.tasks import loop_over_panels
-from motet.compiler.kernels.strides import StridedAccess
+from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
 
 
 class Tiles(ContractionSpace):
@@ -48,61 +44,38 @@ class Tiles(ContractionSpace):
 
         return shared_function(self.module, name, arguments, self.c.kernel, emit)
 
-    def tile_lanes(self, f: TileFrame, tail: bool, left: Index) -> list[PartialVector]:
-        """The vectors of a tile; of a tail, those that exist, with a mask for an incomplete one."""
-        plan = self.plan
-        if not tail:
-            return [PartialVector(plan.lanes)] * plan.vectors
-        if self.n.known is None:
-            return [PartialVector(plan.lanes, f.isub(left, v * plan.lanes)) for v in range(plan.vectors)]
-        columns = self.n.known % plan.width
-        result = [PartialVector(plan.lanes)] * (columns // plan.lanes)
-        return result + ([PartialVector(plan.lanes, columns % plan.lanes)] if columns % plan.lanes else [])
-
-    def coordinates(self, f: TileFrame) -> list[Index]:
-        c = self.c
-        result: list[Index] = [0] * c.rank
-        m, n = f.arguments[5:7]
-        for (_, dim), value in zip(c.outer, f.arguments[9:9 + len(c.outer)], strict=True):
-            result[dim] = value
-        if self.row_dim is not None:
-            result[self.row_dim] = m
-        result[c.column] = n
-        return result
-
     def _emit_tile(self, f: TileFrame, rows: int, tail: bool, lines: int) -> None:
         c, plan = self.c, self.plan
-        a, b, sums, _, _, left, deep = f.arguments[2:9]
-        lanes = self.tile_lanes(f, tail, left)
+        a, b, sums, m, n, left, deep, *outer = f.arguments[2:9 + len(c.outer)]
+        vectors = self.vectors(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
         widened = plan.b_mode == "scratch" or self.widens
         a_row, a_step = self.a_steps(f)
         factors = TileOperands(
             c.product, c.product.dtype if plan.pack_a else c.a.dtype, () if plan.pack_a else c.product.lhs.casts, a_row,
             c.product.dtype if widened else c.b.dtype, () if widened else c.product.rhs.casts,
-            tuple(PartialVector(plan.lanes) for _ in lanes) if packed else tuple(lanes),
+            tuple(PartialVector(plan.lanes) if packed else lanes for _, lanes in vectors),
         )
         depth = self._depth(f, a_step, packed, deep)
-        blocked = plan.depth_block is not None
-        views = None if blocked else Views(f, c.places, self.coordinates(f), self.row_dim, c.column)
-        start = self._load_sums(f, rows, lanes, sums) if views is None else [
-            self.initial(f, views, row, v * plan.lanes, lane)
-            for row in range(rows) for v, lane in enumerate(lanes)
-        ]
+        places = [(row, column, lanes) for row in range(rows) for column, lanes in vectors]
+        memory = [f.at(sums, row * self.tile_width + column, self.element) for row, column, _ in places]
+        views = None if self.blocked else self.views(f, m, n, outer)
+        zero = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
+        start = [zero] * len(places)
+        if self.blocked:
+            start = [f.load_vector(at, self.element, plan.lanes) for at in memory]
+        elif views is not None and self.straight:
+            start = [self.initial(f, views, *place) or zero for place in places]
         ahead = Ahead(f.arguments[-1], lines, lines * LINE) if lines else None
         result = accumulate(f, factors, start, a, b, depth, plan.unroll, ahead)
         if views is not None and self.straight:
-            for row in range(rows):
-                for v, lane in enumerate(lanes):
-                    value = narrow(f, result[row * len(lanes) + v], c.output)
-                    finish(f, c.epilogue, views, value, row, v * plan.lanes, lane)
+            for place, value in zip(places, result, strict=True):
+                self.finish(f, views, value, *place)
             return
-        for row in range(rows):
-            for v in range(len(lanes)):
-                at = f.at(sums, row * self.tile_width + v * plan.lanes, self.element)
-                f.store_vector(result[row * len(lanes) + v], at, self.element)
+        for at, value in zip(memory, result, strict=True):
+            f.store_vector(value, at, self.element)
         if views is not None:
-            self.finish_rows(f, views, sums, rows, lanes)
+            self.finish_rows(f, views, sums, rows, vectors)
 
     def _depth(self, f: TileFrame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
         c, plan = self.c, self.plan
@@ -117,85 +90,30 @@ class Tiles(ContractionSpace):
             b_step = f.imul(b_step, length)
         return result
 
-    def _load_sums(self, f: TileFrame, rows: int, lanes: Sequence[PartialVector], sums: ir.Value) -> list[ir.Value]:
-        width, lanes_each = self.tile_width, self.plan.lanes
-        return [
-            f.load_vector(f.at(sums, row * width + v * lanes_each, self.element), self.element, lanes_each)
-            for row in range(rows) for v in range(len(lanes))
-        ]
-
-    def initial(self, f: TileFrame, views: Views, row: Index, column: Index, lanes: PartialVector) -> ir.Value:
-        init = self.c.init
-        kind = ir.VectorType(self.element, lanes.lanes)
-        if isinstance(init, StridedAccess):
-            value = views.read(init, row, column, lanes)
-            return widen(f, value, init.dtype, (), self.c.product.dtype)
-        number = float(init) if self.c.product.is_float else int(init)
-        return Splat(kind, number) if number else ir.Constant(kind, None)
-
-    def finish_rows(
-        self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]
-    ) -> None:
-        """Run the epilogue over sums that are in scratch, row by row."""
-        def line(row: Index, _: list[ir.Value]) -> None:
-            for v, lane in enumerate(lanes):
-                at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
-                value = narrow(f, f.load_vector(at, self.element, self.plan.lanes), self.c.output)
-                finish(f, self.c.epilogue, views, value, row, v * self.plan.lanes, lane)
-
-        f.loop(0, rows, 1, line)
-
-    def tile_pass(
-        self, f: TileFrame, what: Literal["start", "finish"], outer: list[Index], tiles: tuple[Index, Index],
-        panels: tuple[Index, Index], tile: ir.Value,
-    ) -> None:
-        """Initialise the sums before the first block of K (`start`), or run the epilogue after the last one
-        (`finish`)."""
-        plan = self.plan
-        row0 = self.row(f, tiles[0])
-        rows = f.isub(self.row(f, tiles[1]), row0)
+    def finish_panels(self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, sums: ir.Value) -> None:
+        """Run the epilogue over the sums of a task, after the last block of K."""
+        row = self.row(f, tiles[0])
+        rows = f.isub(self.row(f, tiles[1]), row)
 
         def panel(p: Index, tail: bool) -> None:
-            n = f.imul(p, plan.width)
-            function = self._pass_function(what, tail)
-            sums = f.at(tile, f.imul(f.isub(p, panels[0]), plan.width), self.element)
-            coordinates = [f.index(outer[dim]) for _, dim in self.c.outer]
-            left = f.isub(f.extent(self.n), n)
-            numbers = [f.index(value) for value in (row0, n, left, rows)]
-            f.call(function, [*f.arguments[:2], sums, sums, sums, *numbers, *coordinates])
+            def write(g: TileFrame) -> None:
+                sums, m, n, left, rows, *outer = g.arguments[2:]
+                self.finish_rows(g, self.views(g, m, n, outer), sums, rows, self.vectors(g, tail, left))
+
+            name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
+            arguments = [PTR] * 3 + [I64] * (4 + len(self.c.outer))
+            function = shared_function(self.module, name, arguments, self.kernel, write)
+            n = f.imul(p, self.plan.width)
+            at = f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), self.element)
+            numbers = (row, n, f.isub(f.extent(self.n), n), rows, *(outer[dim] for _, dim in self.c.outer))
+            f.call(function, [*f.arguments[:2], at, *map(f.index, numbers)])
 
         loop_over_panels(f, self.n, self.plan.width, panels, panel)
-
-    def _pass_function(self, what: str, tail: bool) -> ir.Function:
-        name = f"{self.c.kernel.name}.{what}{'_tail' if tail else ''}"
-
-        def write(f: TileFrame) -> None:
-            sums, left, rows = f.arguments[4], f.arguments[7], f.arguments[8]
-            lanes = self.tile_lanes(f, tail, left)
-            views = Views(f, self.c.places, self.coordinates(f), self.row_dim, self.c.column)
-            if what == "finish":
-                self.finish_rows(f, views, sums, rows, lanes)
-            else:
-                self._start_rows(f, views, sums, rows, lanes)
-
-        return shared_function(
-            self.module, name, [PTR] * 5 + [I64] * (4 + len(self.c.outer)), self.c.kernel, write
-        )
-
-    def _start_rows(
-        self, f: TileFrame, views: Views, sums: ir.Value, rows: Index, lanes: Sequence[PartialVector]
-    ) -> None:
-        def line(row: Index, _: list[ir.Value]) -> None:
-            for v, lane in enumerate(lanes):
-                at = f.at(sums, f.iadd(f.imul(row, self.tile_width), v * self.plan.lanes), self.element)
-                f.store_vector(self.initial(f, views, row, v * self.plan.lanes, lane), at, self.element)
-
-        f.loop(0, rows, 1, line)
 
     def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
         """Emit `rows x columns` dot products along K, then the epilogue on each row's vector of columns."""
         c, plan = self.c, self.plan
-        a, b = f.arguments[2:4]
+        a, b, _, m, n, _, _, *outer = f.arguments[2:9 + len(c.outer)]
         columns = (c.n[0].known or 0) % plan.width if tail else plan.width
         a_row, b_row = self.stride(f, c.a), f.extent(c.b.strides[c.column])
         deep = f.extent(c.depth[0][0])
@@ -224,7 +142,7 @@ class Tiles(ContractionSpace):
         assert isinstance(deep, int) and isinstance(whole, int)
         if deep > whole:
             sums = steps(PartialVector(plan.lanes, deep - whole))(whole, sums)
-        views = Views(f, c.places, self.coordinates(f), self.row_dim, c.column)
+        views = self.views(f, m, n, outer)
         wide = max(2, 1 << (plan.width - 1).bit_length())  # bodies have no vectors of one lane
         for row in range(rows):
             vector: ir.Value = ir.Constant(ir.VectorType(self.element, wide), None)
@@ -232,9 +150,7 @@ class Tiles(ContractionSpace):
                 total = horizontal_sum(f, sums[row * columns + j], c.product.is_float)
                 vector = f.insert_element(vector, total, ir.Constant(ir.IntType(32), j))
             lane = PartialVector(wide, columns if columns < wide else None)
-            start = self.initial(f, views, row, 0, lane)
-            vector = f.fadd(start, vector) if c.product.is_float else f.add(start, vector)
-            finish(f, c.epilogue, views, narrow(f, vector, c.output), row, 0, lane)
+            self.finish(f, views, self.add(f, vector, self.initial(f, views, row, 0, lane)), row, 0, lane)
 
     def _along(
         self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import F32, I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
     TileFrame,
     horizontal_sum,
-    narrow,
     read_vector,
     shared_function,
     widen,
@@ -123,14 +121,13 @@ class BlockStreams(Tiles):
 
         def panel(p: Index, tail: bool) -> None:
             name = f"{self.c.kernel.name}.stream{rows}{'_tail' if tail else ''}"
-            arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer))
+            arguments = [PTR] * 4 + [I64] * (3 + len(self.c.outer))
             function = shared_function(
                 self.module, name, arguments, self.c.kernel, lambda g: self._emit_stream(g, rows, tail))
             n = f.imul(p, self.plan.width)
             left = f.isub(f.extent(self.n), n)
-            coordinates = [f.index(outer[dim]) for _, dim in self.c.outer]
-            numbers = [f.index(each) for each in (0, n, left, row)]
-            f.call(function, [*f.arguments[:2], x, own, own, *numbers, *coordinates])
+            numbers = (n, left, row, *(outer[dim] for _, dim in self.c.outer))
+            f.call(function, [*f.arguments[:2], x, own, *map(f.index, numbers)])
 
         loop_over_panels(f, self.n, self.plan.width, panels, panel)
 
@@ -165,12 +162,12 @@ class BlockStreams(Tiles):
     # -- the tile --------------------------------------------------------------------------------
 
     def _emit_stream(self, f: TileFrame, rows: int, tail: bool) -> None:
-        """Emit `stream(buffers, sizes, x, sums of x, sums of x, 0, n, left, row of x, outer…)`."""
-        x, _, sums, _, n, left, row = f.arguments[2:9]
+        """Emit `stream(buffers, sizes, x, sums of x, n, left, row of x, outer…)`."""
+        x, sums, n, left, row, *outer = f.arguments[2:]
         plan, found = self.plan, self.found
         each = found.block // found.per_word
-        lanes = self.tile_lanes(f, tail, left)
-        places = [self.place(f, f.iadd(n, v * plan.lanes)) for v in range(len(lanes))]
+        vectors = self.vectors(f, tail, left)
+        places = [self.place(f, f.iadd(n, column)) for column, _ in vectors]
         zero = ir.Constant(ir.VectorType(F32, plan.lanes), None)
 
         def block(b: Index, totals: list[ir.Value]) -> list[ir.Value]:
@@ -189,13 +186,12 @@ class BlockStreams(Tiles):
                     result.append(value)
             return result
 
-        totals = f.loop(0, found.depth // found.block, 1, block, [zero] * (rows * len(lanes)))
-        views = Views(f, self.c.places, self.coordinates(f), self.row_dim, self.c.column)
+        totals = f.loop(0, found.depth // found.block, 1, block, [zero] * (rows * len(places)))
+        views = self.views(f, 0, n, outer)
         for r in range(rows):
-            for v, lane in enumerate(lanes):
-                start = self.initial(f, views, r, v * plan.lanes, lane)
-                value = narrow(f, f.fadd(totals[v * rows + r], start), self.c.output)
-                finish(f, self.c.epilogue, views, value, r, v * plan.lanes, lane)
+            for v, (column, lanes) in enumerate(vectors):
+                start = self.initial(f, views, r, column, lanes)
+                self.finish(f, views, self.add(f, totals[v * rows + r], start), r, column, lanes)
 
     def _block_sums(
         self, f: TileFrame, places: Sequence[ColumnPlace], first: Index, x: tuple[ir.Value, Index], rows: int

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index, Splat
-from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
-from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, narrow, shared_function, widen
+from motet.compiler.codegen.cpu.emit.epilogue import Views
+from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, shared_function, widen
+from motet.compiler.codegen.cpu.gemm.space import Vectors, wrapped
 from motet.compiler.codegen.cpu.products.product import Factor
 from motet.compiler.codegen.cpu.products.space import LineSpace
-from motet.compiler.kernels.strides import StridedAccess
 
 
 @dataclass(frozen=True)
@@ -33,70 +33,33 @@ class TileFinish:
         return shared_function(s.module, name, arguments, s.kernel, lambda f: self._write(f, tail))
 
     def _write(self, f: TileFrame, tail: bool) -> None:
-        s, c, numbers, lanes = self.space, self.space.c, self.space.numbers, self.space.how.lanes
-        pointers = 5 if self.corrected else 3
-        sums, *corrections = f.arguments[2:pointers]
-        m, n, left, rows = f.arguments[pointers : pointers + 4]
-        coordinates: list[Index] = [0] * c.rank
-        for (_, dim), value in zip(c.outer, f.arguments[pointers + 4 :], strict=True):
-            coordinates[dim] = value
-        if s.row_dim is not None:
-            coordinates[s.row_dim] = m
-        coordinates[c.column] = n
-        views = Views(f, [*c.places, *s.found.zeros], coordinates, s.row_dim, c.column)
-        vectors = self._vectors(f, tail, left)
-        shifts: dict[int, ir.Value] = {}
-        if self.corrected:
-            views.share(c.epilogue, vectors)
-            shifts = self._column_shifts(f, corrections[0], vectors)
+        s = self.space
+        sums, *corrections = f.arguments[2 : 5 if self.corrected else 3]
+        m, n, left, rows, *outer = f.arguments[3 + len(corrections) :]
+        views = s.views(f, m, n, outer, s.found.zeros)
+        vectors = s.vectors(f, tail, left)
+        if not self.corrected:
+            s.finish_rows(f, views, sums, rows, vectors)
+            return
+        views.share(s.c.epilogue, vectors)
+        shifts = self._column_shifts(f, corrections[0], vectors)
 
-        def line(row: Index, _: list[ir.Value]) -> None:
-            for column, lane in vectors:
-                at = f.at(sums, f.iadd(f.imul(row, s.tile_width), column), numbers.total)
-                value = f.load_vector(at, numbers.total, lanes)
-                if column in shifts:
-                    value = f.add(value, shifts[column])
-                if corrections:
-                    value = self._correct(f, views, value, corrections, row, column, lane)
-                if (initial := self._initial(f, views, row, column, lane)) is not None:
-                    value = numbers.add(f, value, initial)
-                finish(f, c.epilogue, views, narrow(f, value, c.output), row, column, lane)
+        def correct(value: ir.Value, row: Index, column: int, lanes: PartialVector) -> ir.Value:
+            value = f.add(value, shifts[column]) if column in shifts else value
+            return self._correct(f, views, value, corrections, row, column, lanes)
 
-        f.loop(0, rows, 1, line)
-
-    def _vectors(self, f: TileFrame, tail: bool, left: Index) -> list[tuple[int, PartialVector]]:
-        """The first column of each vector of a panel, and the lanes of it that exist."""
-        lanes, width, n = self.space.how.lanes, self.space.plan.width, self.space.n.known
-        if not tail:
-            return [(column, PartialVector(lanes)) for column in range(0, width, lanes)]
-        if n is None:
-            return [(column, PartialVector(lanes, f.isub(left, column))) for column in range(0, width, lanes)]
-        count = n % width
-        return [
-            (column, PartialVector(lanes) if count - column >= lanes else PartialVector(lanes, count - column))
-            for column in range(0, count, lanes)
-        ]
-
-    def _initial(
-        self, f: TileFrame, views: Views, row: Index, column: int, lane: PartialVector
-    ) -> ir.Value | None:
-        """The accumulator's initial values; None if they are zeros."""
-        init, numbers = self.space.c.init, self.space.numbers
-        if isinstance(init, StridedAccess):
-            return widen(f, views.read(init, row, column, lane), init.dtype, (), numbers.sums)
-        number = float(init) if numbers.sums == "f32" else _wrapped(int(init))
-        return Splat(ir.VectorType(numbers.total, self.space.how.lanes), number) if number else None
+        s.finish_rows(f, views, sums, rows, vectors, correct)
 
     # -- zero points ---------------------------------------------------------------------------------
 
     def _column_shifts(
-        self, f: TileFrame, columns: ir.Value, vectors: list[tuple[int, PartialVector]]
+        self, f: TileFrame, columns: ir.Value, vectors: Vectors
     ) -> dict[int, ir.Value]:
         """What the sums of B's columns, stored at `columns`, add to all rows, if A's zero point is a number."""
         s = self.space
         if not s.column_sums or not isinstance(s.found.a.zero, int):
             return {}
-        lanes, number = s.how.lanes, _wrapped(s.how.column_factor - s.found.a.zero)
+        lanes, number = s.how.lanes, wrapped(s.how.column_factor - s.found.a.zero)
         factor = Splat(ir.VectorType(I32, lanes), number)
         return {
             column: f.mul(f.load_vector(f.at(columns, column, I32), I32, lanes), factor) for column, _ in vectors
@@ -126,9 +89,5 @@ class TileFinish:
     ) -> ir.Value:
         zero = factor.zero
         if isinstance(zero, int):
-            return Splat(ir.VectorType(I32, self.space.how.lanes), _wrapped(zero))
+            return Splat(ir.VectorType(I32, self.space.how.lanes), wrapped(zero))
         return widen(f, views.read(zero, row, column, lane), zero.dtype, factor.zero_casts, "i32")
-
-
-def _wrapped(number: int) -> int:
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)

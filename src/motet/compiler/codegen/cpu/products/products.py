@@ -140,8 +140,7 @@ class _ProductEmitter:
 
             loop_over_panels(f, s.n, plan.width, panels, whole)
             return
-        zero, lanes = ir.Constant(ir.VectorType(total, s.how.lanes), None), s.how.lanes
-        f.loop(0, s.sums_bytes // 4, lanes, lambda i, _: f.store_vector(zero, f.at(scratch, i, total), total))
+        s.clear(f, scratch, s.sums_bytes // 4)
 
         def panel(p: Index, tail: bool) -> _PanelTiles:
             return _PanelTiles(at, rows, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), total))

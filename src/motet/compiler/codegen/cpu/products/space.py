@@ -8,9 +8,9 @@ from llvmlite import ir
 
 from motet.artifact.expressions import apply, product, round_up
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I64, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import LINE, TileFrame
-from motet.compiler.codegen.cpu.gemm.tasks import first_row
+from motet.compiler.codegen.cpu.gemm.space import ProductSpace
 from motet.compiler.codegen.cpu.products.bfloat_image import CopiedImage
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage
 from motet.compiler.codegen.cpu.products.instructions import BLOCK, LINES, Arithmetic
@@ -25,20 +25,15 @@ def count_of(loops: Sequence[Loop]) -> Expr:
     return product(size.expression for size, _ in loops)
 
 
-class LineSpace:
-    """The product `found` by schedule `plan`, the module for its code, and where operands are: lines that are packed,
-    copied or gathered, sums, and the scratch memory of a thread."""
+class LineSpace(ProductSpace):
+    """The product `found` by schedule `plan`, and where operands are: lines that are packed, copied or gathered, sums,
+    and the scratch memory of a thread."""
 
     def __init__(self, found: LineProduct, plan: ProductSchedule, how: Arithmetic) -> None:
-        self.found, self.plan, self.how = found, plan, how
-        self.c, self.numbers = found.c, found.numbers
-        self.kernel, self.outer, self.rank = self.c.kernel, self.c.outer, self.c.rank
-        self.module = ir.Module(self.kernel.name)
-        self.m, self.row_dim = found.rows, self.c.m[1] if self.c.m else None
-        self.n, self.k = self.c.n[0], found.inner[0]
+        super().__init__(found.c, plan, how.lanes)
+        self.found, self.plan, self.how, self.numbers = found, plan, how, found.numbers
+        self.k = found.inner[0]
         self.height = tile_height(self.m)
-        self.blocked = plan.depth_block is not None
-        self.tile_width = plan.width * (plan.panels if self.blocked else 1)
         self.multiple = BLOCK if self.n.known is not None else plan.width  # of the number of packed columns
         self.packing = packing_of(found)
         self.row_sums = needs_row_sums(found)
@@ -101,10 +96,6 @@ class LineSpace:
         item_bytes = scale * self.numbers.bytes
         return self._workspace(product((lines, round_up(self.k.expression, self.numbers.depth), item_bytes)))
 
-    def memory(self, f: TileFrame, buffer: int) -> ir.Value:
-        with f.goto_entry_block():
-            return f.load(f.at(f.arguments[0], buffer, PTR), typ=PTR, align=8)
-
     # -- extents -------------------------------------------------------------------------------------
 
     def padded_depth(self, f: TileFrame) -> Index:
@@ -131,9 +122,7 @@ class LineSpace:
         return f.imin(f.extent(self.m), BLOCK) if overlaps else self.height
 
     def row(self, f: TileFrame, tile: Index) -> Index:
-        """The first row of register tile `tile`."""
-        rows = self.plan.rows
-        return f.imul(tile, rows) if self.how.way == "tiles" else first_row(f, self.m, rows, tile)
+        return f.imul(tile, self.plan.rows) if self.how.way == "tiles" else super().row(f, tile)
 
     def blocks(self, tail: bool) -> int:
         """The number of blocks computed of a panel; of a tail of unknown width, all."""
@@ -143,18 +132,9 @@ class LineSpace:
 
     # -- operands ------------------------------------------------------------------------------------
 
-    def outer_number(self, f: TileFrame, at: list[Index], place: StridedAccess) -> Index:
-        """The linear index of outer coordinates among the loops of `place`."""
-        result: Index = 0
-        for size, dim in self.c.outer_of(place):
-            result = f.iadd(f.imul(result, f.extent(size)), at[dim])
-        return result
-
     def a_row(self, f: TileFrame) -> Index:
         """A's stride between rows, in numbers as they are stored."""
-        if self.plan.in_place:
-            return f.extent(self.c.a.strides[self.row_dim]) if self.row_dim is not None else 0
-        return f.imul(self.padded_depth(f), self.how.a_scale)
+        return self.stride(f, self.c.a) if self.plan.in_place else f.imul(self.padded_depth(f), self.how.a_scale)
 
     def a_is_aligned(self, f: TileFrame) -> ir.Value:
         place = f.ptrtoint(f.address(self.c.a, [0] * self.c.rank), I64)
