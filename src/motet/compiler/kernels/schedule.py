@@ -65,13 +65,13 @@ class ContractionSchedule(_Schedule, frozen=True, tag="contraction"):
         return self.packed_columns or self.width
 
 
-class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
-    """A product of 8-bit integers accumulated as i32, on a CPU.
+class LineProductSchedule(_Schedule, frozen=True):
+    """A product of packed lines of numbers along K, on a CPU.
 
-    `way` selects the instructions: `tiles` AMX, `dots` VNNI, `pairs` products of 16-bit numbers. A register tile has
-    `rows` rows (for AMX, the rows of one or two tiles) and `blocks` blocks of 16 columns. A task has `tile_rows`
-    register tiles and `panels` times `blocks` blocks, and `group` outer iterations. `in_place` means that the left
-    operand is not packed; `depth_block` is the number of steps of K at a time, None for all.
+    `way` selects the instructions: `tiles` AMX, `dots` those for sums of products, `pairs` products of 16-bit numbers.
+    A register tile has `rows` rows (for AMX, the rows of one or two tiles) and `blocks` blocks of 16 columns. A task
+    has `tile_rows` register tiles and `panels` times `blocks` blocks, and `group` outer iterations. `in_place` means
+    that the left operand is not packed; `depth_block` is the number of steps of K at a time, None for all.
     """
 
     way: Literal["tiles", "dots", "pairs"]
@@ -89,26 +89,14 @@ class IntegerProductSchedule(_Schedule, frozen=True, tag="integer-product"):
         return 16 * self.blocks
 
 
-class BfloatProductSchedule(_Schedule, frozen=True, tag="bfloat-product"):
-    """A product of bf16 numbers summed in f32, on a CPU.
+class IntegerProductSchedule(LineProductSchedule, frozen=True, tag="integer-product"):
+    """A product of 8-bit integers accumulated as i32; `dots` are those of VNNI."""
 
-    `way` selects the instructions: `tiles` AMX, `dots` AVX-512 BF16. The other fields are those of
-    `IntegerProductSchedule`.
-    """
+
+class BfloatProductSchedule(LineProductSchedule, frozen=True, tag="bfloat-product"):
+    """A product of bf16 numbers summed in f32; `dots` are those of AVX-512 BF16."""
 
     way: Literal["tiles", "dots"]
-    rows: int
-    blocks: int
-    tile_rows: int
-    panels: int
-    group: int = 1
-    in_place: bool = False
-    depth_block: int | None = None
-
-    @property
-    def width(self) -> int:
-        """The columns of a register tile."""
-        return 16 * self.blocks
 
 
 class AttentionSchedule(_Schedule, frozen=True, tag="attention"):

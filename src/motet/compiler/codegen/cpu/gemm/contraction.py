@@ -17,16 +17,14 @@ from motet.compiler.codegen.cpu.gemm.legality import check
 from motet.compiler.codegen.cpu.gemm.microkernel import AHEAD_STEPS, LINE, MEMORY_TYPES, TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.packing import PackedOperands
 from motet.compiler.codegen.cpu.gemm.plan import choose, packing_of
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
+from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.contraction import match as match_contraction
-from motet.compiler.kernels.cost import guess, traffic
 from motet.compiler.kernels.kernel import Kernel, Packing
-from motet.compiler.kernels.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import ContractionSchedule
-from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 
@@ -76,27 +74,21 @@ class ContractionEmitter(PackedOperands, Tiles):
     title = "contraction"
 
     def run(self) -> KernelCode:
-        kernel, plan = self.c.kernel, self.plan
-        tasks = ProductTasks(plan, self.m, self.n, self.c.outer, self.c.rank)
-        f = task_function(self.module, kernel)
+        plan = self.plan
+        f = task_function(self.module, self.kernel)
         begin, end, scratch = f.arguments[2:]
 
         def task(index: Index, kept: list[ir.Value]) -> list[ir.Value]:
             self.kept = kept[0] if kept else None
-            tasks.walk(f, index, lambda at, tiles, panels: self.block(f, at, tiles, panels, scratch))
+            self.walk(f, index, lambda at, tiles, panels: self.block(f, at, tiles, panels, scratch))
             each = f.iceil(f.iceil(f.extent(self.m), plan.rows), plan.tile_rows)
             return [f.index(f.idiv(index, each))] if kept else []
 
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
-        flops = 2 * guess(product_of([*self.c.outer, *self.c.depth])) * guess(self.m * self.n)
-        phases, workspaces = (Phase(kernel.name, tasks.count),), ()
-        if plan.shared:
-            phases, workspaces = (self.pack_phase(), *phases), (self.shared_elements() * self.bytes,)
-        return KernelCode(
-            self.title, str(self.module), phases, self.scratch_bytes, workspaces, self.packings(), flops,
-            traffic(kernel),
-        )
+        packs = [self.pack_phase()] if plan.shared else []
+        workspaces = [self.shared_elements() * self.bytes] if plan.shared else []
+        return self.code(self.title, packs, self.scratch_bytes, workspaces, self.packings())
 
     def packings(self) -> dict[int, Packing]:
         """The packings of constants, by value."""
@@ -168,7 +160,7 @@ class ContractionEmitter(PackedOperands, Tiles):
             following = self._next_panel(f, task, p, source or b, deep) if plan.ahead else b
             self._rows(f, task, _PanelOperands(n, left, tail, a_base, row0, b, following, acc), deep)
 
-        loop_over_panels(f, self.n, self.plan.width, task.panels, panel)
+        self.loop_over_panels(f, task.panels, panel)
 
     def _rows(self, f: TileFrame, task: _Block, panel: _PanelOperands, deep: Index) -> None:
         """Emit the register tiles down a panel."""
@@ -197,7 +189,7 @@ class ContractionEmitter(PackedOperands, Tiles):
                 with others:
                     f.call(self.tile(rows, panel.tail, prefetches=False), [*operands, panel.b])
 
-        loop_over_tiles(f, self.m, plan.rows, task.tiles, one)
+        self.loop_over_tiles(f, task.tiles, one)
 
     def _next_panel(self, f: TileFrame, task: _Block, p: Index, source: ir.Value, deep: Index) -> ir.Value:
         """The address of what the tiles of panel `p`, at `source`, prefetch: the next packed panel, or an equal part of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from motet.compiler.codegen.cpu.gemm.plan import lanes_of, packing_of, scratch_layout
-from motet.compiler.codegen.cpu.gemm.tasks import Cut
+from motet.compiler.codegen.cpu.gemm.space import Cut
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.schedule import (
     BlockProductSchedule,

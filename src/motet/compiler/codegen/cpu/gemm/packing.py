@@ -17,8 +17,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     transpose,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
-from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace, Range
 from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, product_of
 
@@ -103,7 +102,7 @@ class PackedOperands(ContractionSpace):
 
             def some(k: Index, _: list[ir.Value]) -> None:
                 steps = f.imin(f.isub(end, k), rows)
-                loop_over_panels(f, self.n, self.plan.width, group, lambda p, tail: pack(p, tail, k, steps))
+                self.loop_over_panels(f, group, lambda p, tail: pack(p, tail, k, steps))
 
             f.loop(begin, end, rows, some)
 

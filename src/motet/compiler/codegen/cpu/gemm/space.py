@@ -1,4 +1,8 @@
-"""The iteration space of products, shared by packing, register tiles, their ends and the tasks."""
+"""The iteration space of products, shared by packing, register tiles, their ends and the tasks.
+
+A task has a block of register tiles and panels at a group of outer iterations. Tasks are numbered with rows fastest,
+then columns, then groups of outer iterations.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,21 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
+from motet.artifact.expressions import ceildiv, product
+from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.emit.builder import PTR, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, PartialVector, TileFrame, narrow, widen
 from motet.compiler.codegen.cpu.gemm.plan import prefetches_by_first_tile, scratch_layout, sums_stay, widens_panels
-from motet.compiler.codegen.cpu.gemm.tasks import Cut, first_row
-from motet.compiler.kernels.contraction import Contraction
-from motet.compiler.kernels.kernel import item_bytes
-from motet.compiler.kernels.schedule import ContractionSchedule
+from motet.compiler.kernels.contraction import Contraction, Loop
+from motet.compiler.kernels.cost import guess, traffic
+from motet.compiler.kernels.kernel import Packing, item_bytes
+from motet.compiler.kernels.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.schedule import BlockProductSchedule, ContractionSchedule, LineProductSchedule
 from motet.compiler.kernels.strides import ONE, StridedAccess, product_of
 
+Cut = ContractionSchedule | BlockProductSchedule | LineProductSchedule
+Range = tuple[Index, Index]
 Vectors = Sequence[tuple[int, PartialVector]]  # of a tile: the first column, and the lanes that exist
 # Emits a correction of the sums in a vector, at a row, a column and for the lanes that exist.
 Correction = Callable[[ir.Value, Index, int, PartialVector], ir.Value]
@@ -52,12 +61,99 @@ class ProductSpace:
             result = f.iadd(f.imul(result, f.extent(size)), at[dim])
         return result
 
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def code(
+        self, title: str, before: Sequence[Phase | None], scratch: int, workspaces: Sequence[Expr],
+        packings: dict[int, Packing],
+    ) -> KernelCode:
+        """The code of the module, whose phases `before` prepare the operands."""
+        c, cut = self.c, self.cut
+        row_tasks = ceildiv(ceildiv(self.m.expression, cut.rows), cut.tile_rows)
+        column_tasks = ceildiv(ceildiv(self.n.expression, cut.width), cut.panels)
+        tasks = product((ceildiv(product_of(c.outer).expression, cut.group), row_tasks, column_tasks))
+        return KernelCode(
+            title, str(self.module), (*filter(None, before), Phase(self.kernel.name, tasks)), scratch,
+            tuple(workspaces), packings, 2 * guess(self.m * self.n) * guess(product_of([*c.outer, *c.depth])),
+            traffic(self.kernel),
+        )
+
+    def walk(self, f: TileFrame, index: Index, block: Callable[[list[Index], Range, Range], None]) -> None:
+        """Emit task `index`: `block(coordinates, register tiles, panels)` for each of its outer iterations."""
+        cut = self.cut
+        tiles, panels = f.iceil(f.extent(self.m), cut.rows), f.iceil(f.extent(self.n), cut.width)
+        row_tasks, column_tasks = f.iceil(tiles, cut.tile_rows), f.iceil(panels, cut.panels)
+        row_task, rest = f.irem(index, row_tasks), f.idiv(index, row_tasks)
+        column_task, outer_task = f.irem(rest, column_tasks), f.idiv(rest, column_tasks)
+        first_tile, first_panel = f.imul(row_task, cut.tile_rows), f.imul(column_task, cut.panels)
+        ranges = (
+            (first_tile, f.imin(f.iadd(first_tile, cut.tile_rows), tiles)),
+            (first_panel, f.imin(f.iadd(first_panel, cut.panels), panels)),
+        )
+        first = f.imul(outer_task, cut.group)
+        last = f.iadd(first, cut.group)
+        if cut.group > 1:
+            last = f.imin(last, f.extent(product_of(self.c.outer)))
+        f.loop(first, last, 1, lambda outer, _: block(self.coordinates(f, self.c.outer, outer), *ranges))
+
+    def coordinates(self, f: TileFrame, loops: Sequence[Loop], number: Index) -> list[Index]:
+        """The coordinates of iteration `number` of `loops`; the others are 0."""
+        result: list[Index] = [0] * self.c.rank
+        for size, dim in reversed(loops):
+            result[dim] = f.irem(number, f.extent(size))
+            number = f.idiv(number, f.extent(size))
+        return result
+
+    def loop_over_tiles(self, f: TileFrame, tiles: Range, one: Callable[[Index, Index, int], None]) -> None:
+        """Emit `one(tile, first row, rows)` for the register tiles [tiles): of nearly equal size if M is known; else
+        whole tiles, then tiles of the remaining powers of two."""
+        (begin, end), m, rows = tiles, self.m, self.cut.rows
+        if m.known is not None:
+            count = -(-m.known // rows)
+            size, longer = divmod(m.known, count)
+            for here, low, high in ((size + 1, 0, longer), (size, longer, count)):
+                if high > low:
+                    f.loop(begin if low == 0 else f.imax(begin, low), f.imin(end, high), 1,
+                           lambda t, _, here=here: one(t, self.row(f, t), here))
+            return
+        size = f.extent(m)
+        whole = f.idiv(size, rows)
+        f.loop(begin, f.imin(end, whole), 1, lambda t, _: one(t, f.imul(t, rows), rows))
+        if rows == 1:
+            return
+        with f.if_then(f.icmp_signed(">", f.index(end), f.index(whole))):
+            rest, row = f.irem(size, rows), f.imul(whole, rows)
+            part = 1 << ((rows - 1).bit_length() - 1)
+            while part:
+                with f.if_then(f.icmp_unsigned("!=", f.and_(f.index(rest), f.index(part)), f.index(0))):
+                    one(whole, row, part)
+                row = f.iadd(row, f.and_(f.index(rest), f.index(part)))
+                part //= 2
+
+    def loop_over_panels(self, f: TileFrame, panels: Range, panel: Callable[[Index, bool], None]) -> None:
+        """Emit `panel(number, False)` for whole panels in a loop, then `panel(number, True)` for the incomplete one."""
+        n, width = self.n, self.cut.width
+        whole = f.idiv(f.extent(n), width)
+        end = f.imin(panels[1], whole)
+        f.loop(panels[0], end, 1, lambda p, _: panel(p, False))
+        if n.known is not None and n.known % width == 0:
+            return
+        if isinstance(end, int) and isinstance(panels[1], int):
+            if panels[1] > end:
+                panel(end, True)
+            return
+        with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
+            panel(whole, True)
+
     # -- tiles -----------------------------------------------------------------------------------
 
     def row(self, f: TileFrame, tile: Index) -> Index:
-        """The first row of register tile `tile`; of the tile after the last one, M."""
-        row = first_row(f, self.m, self.cut.rows, tile)
-        return f.imin(row, f.extent(self.m)) if self.m.known is None else row
+        """The first row of register tile `tile`; of the tile after the last one, M. Tiles are of nearly equal size if M
+        is known."""
+        if self.m.known is None:
+            return f.imin(f.imul(tile, self.cut.rows), f.extent(self.m))
+        size, longer = divmod(self.m.known, -(-self.m.known // self.cut.rows))
+        return f.iadd(f.imul(tile, size), f.imin(tile, longer))
 
     def vectors(self, f: TileFrame, tail: bool, left: Index) -> Vectors:
         """The vectors of a panel; of a tail with `left` columns, those that exist."""

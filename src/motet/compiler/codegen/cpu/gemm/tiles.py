@@ -21,8 +21,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
-from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace, Range
 
 
 class Tiles(ContractionSpace):
@@ -108,7 +107,7 @@ class Tiles(ContractionSpace):
             numbers = (row, n, f.isub(f.extent(self.n), n), rows, *(outer[dim] for _, dim in self.c.outer))
             f.call(function, [*f.arguments[:2], at, *map(f.index, numbers)])
 
-        loop_over_panels(f, self.n, self.plan.width, panels, panel)
+        self.loop_over_panels(f, panels, panel)
 
     def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
         """Emit `rows x columns` dot products along K, then the epilogue on each row's vector of columns."""

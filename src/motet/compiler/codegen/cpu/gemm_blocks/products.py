@@ -17,7 +17,7 @@ from motet.compiler.codegen.cpu.emit.builder import F32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.contraction import ContractionEmitter
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function
 from motet.compiler.codegen.cpu.gemm.plan import scratch_layout
-from motet.compiler.codegen.cpu.gemm.tasks import Range
+from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.gemm_blocks.legality import check
 from motet.compiler.codegen.cpu.gemm_blocks.plan import choose, contraction_schedule, packing_of, side_packing_of
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct, match

@@ -22,7 +22,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     shared_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.tasks import Range, loop_over_panels
+from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.gemm_blocks.plan import COLUMNS
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct
@@ -129,7 +129,7 @@ class BlockStreams(Tiles):
             numbers = (n, left, row, *(outer[dim] for _, dim in self.c.outer))
             f.call(function, [*f.arguments[:2], x, own, *map(f.index, numbers)])
 
-        loop_over_panels(f, self.n, self.plan.width, panels, panel)
+        self.loop_over_panels(f, panels, panel)
 
     def _emit_rows(self, f: TileFrame, rows: int) -> None:
         """Emit `rows(buffers, sizes, x, target)`: the sums of each block of x, then x itself in f32."""

@@ -15,7 +15,7 @@ from llvmlite import ir
 from motet.artifact.expressions import apply
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
-from motet.compiler.codegen.cpu.gemm.tasks import Range
+from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage, ImageAxis
 from motet.compiler.codegen.cpu.products.instructions import BLOCK, BYTES, LINES
 from motet.compiler.codegen.cpu.products.space import LineSpace

@@ -63,11 +63,7 @@ class PackPhase:
         def task(index: Index) -> None:
             groups = f.iceil(f.extent(extent), LINES)
             outer, line = f.idiv(index, groups), f.imul(f.irem(index, groups), LINES)
-            at: list[Index] = [0] * s.c.rank
-            rest = outer
-            for size, loop in reversed(s.c.outer_of(place)):
-                at[loop] = f.irem(rest, f.extent(size))
-                rest = f.idiv(rest, f.extent(size))
+            at = s.coordinates(f, s.c.outer_of(place), outer)
             if dim is not None:
                 at[dim] = line
             pack(f.address(place, at), f.iadd(f.imul(outer, padded), line), f.isub(f.extent(extent), line))

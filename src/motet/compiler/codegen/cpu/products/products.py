@@ -32,7 +32,7 @@ from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import Depth, TileFrame, shared_function, task_function
-from motet.compiler.codegen.cpu.gemm.tasks import ProductTasks, Range, loop_over_panels, loop_over_tiles
+from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.products import bfloat_reading, byte_reading, tiles
 from motet.compiler.codegen.cpu.products.bfloat_copy import ImageCopy
@@ -45,10 +45,8 @@ from motet.compiler.codegen.cpu.products.plan import choose_bfloats, choose_byte
 from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
 from motet.compiler.codegen.cpu.products.space import LineSpace
 from motet.compiler.codegen.cpu.products.tiles import Operands, inner_depth
-from motet.compiler.kernels.cost import guess, traffic
-from motet.compiler.kernels.kernel_code import KernelCode, Phase
+from motet.compiler.kernels.kernel_code import KernelCode
 from motet.compiler.kernels.schedule import BfloatProductSchedule, IntegerProductSchedule
-from motet.compiler.kernels.strides import product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 
@@ -99,28 +97,22 @@ class _ProductEmitter:
     # -- phases --------------------------------------------------------------------------------------
 
     def run(self) -> KernelCode:
-        s, c, kernel = self.space, self.space.c, self.space.kernel
-        tasks = ProductTasks(s.plan, s.m, s.n, c.outer, c.rank)
-        f = task_function(s.module, kernel)
+        s, gather = self.space, self.gather
+        f = task_function(s.module, s.kernel)
         begin, end = f.arguments[2:4]
         if s.how.way == "tiles":
             tiles.configure(f, s.amx_rows(f))
-        f.loop(begin, end, 1, lambda index, _: tasks.walk(f, index, lambda *block: self._block(f, *block)))
+        f.loop(begin, end, 1, lambda index, _: s.walk(f, index, lambda *block: self._block(f, *block)))
         if s.how.way == "tiles":
             tiles.release(f)
         f.ret_void()
         packs = PackPhase(s).emit() if s.found.copied is None else ImageCopy(s, s.found.copied).emit()
-        transposes = None if self.gather is None else self.gather.transpose_phase()
-        phases = (transposes, packs, Phase(kernel.name, tasks.count))
-        packings = {} if s.packing is None else {c.b.value: s.packing}
-        if self.gather is not None:
-            packings = {self.gather.image.filters: self.gather.image.filter_packing}
-        kind = "product" if self.gather is None else "convolution"
-        return KernelCode(
-            f"{s.numbers.title} {kind}, {s.how.way}", str(s.module),
-            tuple(phase for phase in phases if phase is not None), s.scratch, tuple(s.workspaces), packings,
-            2 * guess(s.m * s.n) * guess(product_of([*c.outer, *c.depth])), traffic(kernel),
-        )
+        transposes = None if gather is None else gather.transpose_phase()
+        packings = {} if s.packing is None else {s.c.b.value: s.packing}
+        if gather is not None:
+            packings = {gather.image.filters: gather.image.filter_packing}
+        title = f"{s.numbers.title} {'product' if gather is None else 'convolution'}, {s.how.way}"
+        return s.code(title, [transposes, packs], s.scratch, s.workspaces, packings)
 
     # -- tasks ---------------------------------------------------------------------------------------
 
@@ -138,7 +130,7 @@ class _ProductEmitter:
                 self._sum_columns(f, columns, tail)
                 self._tiles(f, (a, columns, deep), _PanelTiles(at, rows, p, tail, scratch), ("multiply", "finish"))
 
-            loop_over_panels(f, s.n, plan.width, panels, whole)
+            s.loop_over_panels(f, panels, whole)
             return
         s.clear(f, scratch, s.sums_bytes // 4)
 
@@ -149,7 +141,7 @@ class _ProductEmitter:
             here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
             a_here = f.at(a, f.imul(begin, s.how.a_scale), element)
             b_here = f.at(b, f.imul(begin, BLOCK), element)
-            loop_over_panels(f, s.n, plan.width, panels, lambda p, tail: self._tiles(
+            s.loop_over_panels(f, panels, lambda p, tail: self._tiles(
                 f, (a_here, s.panel(f, b_here, p), here), panel(p, tail), ("multiply",)))
 
         def last(p: Index, tail: bool) -> None:
@@ -158,7 +150,7 @@ class _ProductEmitter:
             self._tiles(f, (a, columns, deep), panel(p, tail), ("finish",))
 
         f.loop(0, deep, plan.depth_block, block)
-        loop_over_panels(f, s.n, plan.width, panels, last)
+        s.loop_over_panels(f, panels, last)
 
     # -- panels and tiles ----------------------------------------------------------------------------
 
@@ -200,8 +192,7 @@ class _ProductEmitter:
                     self._finish(f, panel, (columns, begin), sums, i, part)
 
         if s.how.way != "tiles":
-            loop_over_tiles(
-                f, s.m, s.plan.rows, panel.tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
+            s.loop_over_tiles(f, panel.tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
         elif s.how.instruction.overlap:
             self._overlapping_tiles(f, panel.tiles, one)
         else:
