@@ -94,9 +94,7 @@ class IntegerProductSchedule(LineProductSchedule, frozen=True, tag="integer-prod
 
 
 class BfloatProductSchedule(LineProductSchedule, frozen=True, tag="bfloat-product"):
-    """A product of bf16 numbers summed in f32; `dots` are those of AVX-512 BF16."""
-
-    way: Literal["tiles", "dots"]
+    """A product of bf16 numbers summed in f32; `dots` are those of AVX-512 BF16, and there are no `pairs`."""
 
 
 class AttentionSchedule(_Schedule, frozen=True, tag="attention"):

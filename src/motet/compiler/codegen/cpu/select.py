@@ -87,10 +87,10 @@ def improves_on_base(kernel: Kernel, target: CpuTarget) -> bool:
     if not target.base:
         return False
     base = base_of(target)
-    if ways_of(target, BYTES) != ways_of(base, BYTES) and byte_reading.takes(kernel, target):
+    if ways_of(target, BYTES) != ways_of(base, BYTES) and byte_reading.match(kernel, target):
         return True
     if target.has("avx512vnni") != base.has("avx512vnni") and depthwise_bytes.takes(kernel, target):
         return True
     if ways_of(target, BFLOATS) == ways_of(base, BFLOATS):
         return False
-    return bfloat_reading.takes(kernel, target) or attention_plan.improves_on_base(kernel, target)
+    return bool(bfloat_reading.match(kernel, target)) or attention_plan.improves_on_base(kernel, target)

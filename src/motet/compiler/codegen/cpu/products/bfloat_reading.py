@@ -16,11 +16,6 @@ from motet.compiler.targets.cpu import CpuTarget
 _FEW_ROWS = 4  # that do not repay packing a matrix in every call
 
 
-def takes(kernel: Kernel, target: CpuTarget) -> bool:
-    """Whether `target`'s instructions make `kernel` faster than those of the next lower level."""
-    return match(kernel, target) is not None
-
-
 def match(kernel: Kernel, target: CpuTarget) -> LineProduct | None:
     """Read `kernel` as a product of bf16 numbers with an element-wise epilogue, also a convolution; None if it is none,
     or if `target` has no instructions for it."""

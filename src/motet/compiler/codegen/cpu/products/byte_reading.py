@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from motet.compiler.codegen.cpu.products.byte_image import match_image
-from motet.compiler.codegen.cpu.products.instructions import BYTES, arithmetic_of
+from motet.compiler.codegen.cpu.products.instructions import BYTES
 from motet.compiler.codegen.cpu.products.product import Factor, LineProduct
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
@@ -14,11 +14,6 @@ from motet.compiler.kernels.windows import Windows, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
 _BYTES = ("i8", "ui8")
-
-
-def takes(kernel: Kernel, target: CpuTarget) -> bool:
-    """Whether `target`'s instructions make `kernel` faster than those of the next lower level."""
-    return arithmetic_of(target, BYTES) is not None and match(kernel, target) is not None
 
 
 def match(kernel: Kernel, _: CpuTarget) -> LineProduct | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -11,7 +10,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import registers
 from motet.compiler.codegen.cpu.gemm.plan import constant_packing
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage
 from motet.compiler.codegen.cpu.products.instructions import BFLOATS, BLOCK, BYTES, Arithmetic
-from motet.compiler.codegen.cpu.products.product import LineProduct
+from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
 from motet.compiler.kernels.schedule import BfloatProductSchedule, IntegerProductSchedule
@@ -19,7 +18,6 @@ from motet.compiler.kernels.strides import ONE, Extent, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
 _MOST_TASKS = 64
-_Schedule = TypeVar("_Schedule", IntegerProductSchedule, BfloatProductSchedule)
 
 
 @dataclass(frozen=True)
@@ -47,27 +45,21 @@ _COSTS = {
 }
 
 
-def choose_bytes(found: LineProduct, target: CpuTarget) -> IntegerProductSchedule | None:
-    """Choose instructions, register tile and grid; None if `target` has no suitable instructions."""
+def choose(found: LineProduct, target: CpuTarget) -> ProductSchedule | None:
+    """Choose instructions, register tile and grid; None if `target` has no suitable instructions, if A has several
+    loops along K and must be packed, or if masked numbers of B are constant and cannot be packed when compiling."""
     how = found.arithmetic(target)
-    if how is None:
+    constant = found.c.kernel.values[found.c.b.value].role == "constant"
+    if how is None or (found.numbers.masked and constant and packing_of(found) is None):
         return None
-    plan = _choose(IntegerProductSchedule(how.way, 1, 1, 1, 1), found, how, target)
-    return plan if found.gathered is None else _with_lines(found, found.gathered, plan, how, target)
+    kind = BfloatProductSchedule if found.numbers is BFLOATS else IntegerProductSchedule
+    plan = _with_tile(kind(how.way, 1, 1, 1, 1), found, how, target)
+    if found.gathered is not None:
+        return _with_lines(found, found.gathered, plan, how, target)
+    return plan if len(found.c.depth) == 1 or plan.in_place else None
 
 
-def choose_bfloats(found: LineProduct, target: CpuTarget) -> BfloatProductSchedule | None:
-    """Choose instructions, register tile and grid; None if A has several loops along K and must be packed, or
-    if B is constant and cannot be packed when compiling."""
-    how, c = found.arithmetic(target), found.c
-    constant = c.kernel.values[c.b.value].role == "constant"
-    if how is None or how.way == "pairs" or (constant and packing_of(found) is None):
-        return None
-    plan = _choose(BfloatProductSchedule(how.way, 1, 1, 1, 1), found, how, target)
-    return plan if len(c.depth) == 1 or plan.in_place else None
-
-
-def _choose(plan: _Schedule, found: LineProduct, how: Arithmetic, target: CpuTarget) -> _Schedule:
+def _with_tile(plan: ProductSchedule, found: LineProduct, how: Arithmetic, target: CpuTarget) -> ProductSchedule:
     """`plan` with a register tile and a grid."""
     costs, c = _COSTS[found.numbers], found.c
     m, n, k = found.rows, c.n[0], found.inner[0]
@@ -92,8 +84,8 @@ def _choose(plan: _Schedule, found: LineProduct, how: Arithmetic, target: CpuTar
 
 
 def _with_lines(
-    found: LineProduct, image: ByteImage, plan: IntegerProductSchedule, how: Arithmetic, target: CpuTarget
-) -> IntegerProductSchedule:
+    found: LineProduct, image: ByteImage, plan: ProductSchedule, how: Arithmetic, target: CpuTarget
+) -> ProductSchedule:
     """Divide a convolution along the lines of its image, so that no task gathers the lines of another one again."""
     m, n = guess(found.rows), guess(found.c.n[0])
     tiles, panels = -(-m // plan.rows), -(-n // plan.width)
@@ -149,7 +141,7 @@ def packing_of(found: LineProduct) -> Packing | None:
     return constant_packing(found.c, (BLOCK, BLOCK), (found.numbers.group, found.numbers.depth))
 
 
-def _with_grid(found: LineProduct, plan: _Schedule, how: Arithmetic, target: CpuTarget) -> _Schedule:
+def _with_grid(found: LineProduct, plan: ProductSchedule, how: Arithmetic, target: CpuTarget) -> ProductSchedule:
     """Choose the tiles and panels per task that move the fewest bytes, with enough tasks."""
     costs, c = _COSTS[found.numbers], found.c
     m, n = guess(found.rows), guess(c.n[0])
@@ -186,7 +178,7 @@ def _with_grid(found: LineProduct, plan: _Schedule, how: Arithmetic, target: Cpu
 
 
 def _cut_task(
-    plan: _Schedule, counts: tuple[int, int], most: tuple[int, int], wanted: int, byte_work: int
+    plan: ProductSchedule, counts: tuple[int, int], most: tuple[int, int], wanted: int, byte_work: int
 ) -> tuple[int, int]:
     """The register tiles and panels of a task that move the fewest bytes, of `counts` and at most `most`, with `wanted`
     tasks or nearly so. `byte_work` is the number of multiply-adds in the time in which a number is read."""

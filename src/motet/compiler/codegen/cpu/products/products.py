@@ -41,7 +41,7 @@ from motet.compiler.codegen.cpu.products.finish import TileFinish
 from motet.compiler.codegen.cpu.products.instructions import BLOCK
 from motet.compiler.codegen.cpu.products.legality import check
 from motet.compiler.codegen.cpu.products.pack_phase import PackPhase
-from motet.compiler.codegen.cpu.products.plan import choose_bfloats, choose_bytes
+from motet.compiler.codegen.cpu.products.plan import choose
 from motet.compiler.codegen.cpu.products.product import LineProduct, ProductSchedule
 from motet.compiler.codegen.cpu.products.space import LineSpace
 from motet.compiler.codegen.cpu.products.tiles import Operands, inner_depth
@@ -57,8 +57,8 @@ def emit(found: LineProduct, schedule: ProductSchedule, target: CpuTarget) -> Ke
     return _ProductEmitter(LineSpace(found, schedule, how)).run()
 
 
-INTEGER_CLASS = KernelClass(IntegerProductSchedule, byte_reading.match, choose_bytes, check, emit)
-BFLOAT_CLASS = KernelClass(BfloatProductSchedule, bfloat_reading.match, choose_bfloats, check, emit)
+INTEGER_CLASS = KernelClass(IntegerProductSchedule, byte_reading.match, choose, check, emit)
+BFLOAT_CLASS = KernelClass(BfloatProductSchedule, bfloat_reading.match, choose, check, emit)
 
 
 @dataclass(frozen=True)
