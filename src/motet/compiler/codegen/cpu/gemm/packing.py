@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import I8, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
     TileFrame,
     read_vector,
-    shared_function,
     task_function,
     transpose,
     widen,
@@ -24,8 +24,45 @@ from motet.compiler.kernels.strides import ONE, product_of
 _PACK_ROWS = 8  # of B that are read before the next panel of a group
 
 
+@dataclass(frozen=True)
+class DepthBlock:
+    """Register tiles of some panels at coordinates `at`, for `deep` steps of K from `k` on (from 0 if K is not
+    blocked)."""
+
+    at: list[Index]
+    tiles: Range
+    panels: Range
+    scratch: ir.Value
+    k: Index
+    deep: Index
+
+
 class PackedOperands(ContractionSpace):
     """Copies operands to the order in which tiles read them."""
+
+    def panel_of_b(
+        self, f: TileFrame, block: DepthBlock, p: Index, left: Index, tail: bool
+    ) -> tuple[ir.Value, ir.Value]:
+        """The addresses of panel `p`, of which `left` columns exist, as tiles read it and as it is stored."""
+        c, plan, k, deep = self.c, self.plan, block.k, block.deep
+        scratch = f.at(block.scratch, self.scratch_b, I8)
+        if plan.b_mode == "packed":
+            return self.packed_operand(f, block.at, p, k, deep, scratch)
+        if plan.shared:
+            offset = f.imul(f.iadd(f.imul(p, self.depth(f)), k), plan.width)
+            b = f.at(self.memory(f, len(c.kernel.externals)), offset, self.element)
+            return b, b
+        at = list(block.at)
+        at[c.column] = f.imul(p, plan.width)
+        b = f.address(c.b, at)
+        if plan.b_mode != "scratch":
+            return b, b
+        if self.kept is None:
+            self.pack_b(f, b, scratch, deep, left, tail)
+        else:
+            with f.if_then(f.icmp_signed("!=", f.index(p), self.kept)):
+                self.pack_b(f, b, scratch, deep, left, tail)
+        return scratch, scratch
 
     # Parameters: where the panel is, and where it may be widened to.
     def packed_operand(
@@ -68,8 +105,7 @@ class PackedOperands(ContractionSpace):
 
             g.loop(0, g.arguments[4], 1, vector)
 
-        function = shared_function(self.module, f"{c.kernel.name}.widen", [PTR] * 4 + [I64], c.kernel, write)
-        f.call(function, [*f.arguments[:2], source, target, f.index(deep)])
+        self.call(f, "widen", (source, target, deep), write)
 
     def shared_elements(self) -> int:
         depth, n = product_of(self.c.depth).known, self.n.known
@@ -112,11 +148,8 @@ class PackedOperands(ContractionSpace):
 
     def pack_b(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index, left: Index, tail: bool) -> None:
         """Copy a panel of B to `target` as [k][width]; of a `tail`, its first `left` columns."""
-        c = self.c
-        name = f"{c.kernel.name}.pack_b{'_tail' if tail else ''}"
-        arguments = [PTR, PTR, PTR, PTR, I64, I64]
-        function = shared_function(self.module, name, arguments, c.kernel, lambda g: self._emit_pack_b(g, tail))
-        f.call(function, [*f.arguments[:2], source, target, f.index(deep), f.index(left)])
+        name = f"pack_b{'_tail' if tail else ''}"
+        self.call(f, name, (source, target, deep, left), lambda g: self._emit_pack_b(g, tail))
 
     def _emit_pack_b(self, g: TileFrame, tail: bool) -> None:
         c, plan = self.c, self.plan
@@ -191,7 +224,6 @@ class PackedOperands(ContractionSpace):
     def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, with the order of its memory kept: rows or K outermost."""
         c = self.c
-        name = f"{c.kernel.name}.pack_a"
 
         def write(g: TileFrame) -> None:
             to_row, to_step = self.a_steps(g)
@@ -201,8 +233,7 @@ class PackedOperands(ContractionSpace):
             else:
                 self._copy(g, (g.arguments[4], row, to_row), (g.arguments[5], step, to_step))
 
-        function = shared_function(self.module, name, [PTR, PTR, PTR, PTR, I64, I64], c.kernel, write)
-        f.call(function, [*f.arguments[:2], source, target, f.index(rows), f.index(deep)])
+        self.call(f, "pack_a", (source, target, rows, deep), write)
 
     def _copy(
         self, g: TileFrame, outer: tuple[Index, Index, Index], inner: tuple[Index, Index, Index]

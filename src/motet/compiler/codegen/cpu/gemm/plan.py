@@ -102,9 +102,9 @@ def widens_panels(c: Contraction, plan: ContractionSchedule) -> bool:
 
 def scratch_layout(
     c: Contraction, plan: ContractionSchedule, widens: bool | None = None
-) -> tuple[int, int, int, int]:
-    """The offsets of the tile of sums, the panel of B and the block of A in scratch memory, and its size in bytes.
-    `widens` says whether packed panels are widened, None: as `widens_panels` does."""
+) -> tuple[int, int, int]:
+    """The offsets of the panel of B and the block of A in scratch memory, which begins with the tile of sums, and its
+    size in bytes. `widens` says whether packed panels are widened, None: as `widens_panels` does."""
     bytes_each = item_bytes(c.product.dtype)
     rows = plan.tile_rows * plan.rows if plan.depth_block else plan.rows
     width = plan.panels * plan.width if plan.depth_block else plan.width
@@ -117,7 +117,7 @@ def scratch_layout(
     b = deep * plan.width * bytes_each if copied else 0
     a = plan.tile_rows * plan.rows * deep * bytes_each if plan.pack_a else 0
     tile, b, a = (-(-size // 64) * 64 for size in (tile, b, a))
-    return 0, tile, tile + b, tile + b + a
+    return tile, tile + b, tile + b + a
 
 
 def _has_many_rows(c: Contraction, m: Extent, n: Extent, k: int) -> bool:

@@ -12,9 +12,16 @@ from llvmlite import ir
 
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.builder import PTR, Index, Splat
+from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
-from motet.compiler.codegen.cpu.gemm.microkernel import MEMORY_TYPES, PartialVector, TileFrame, narrow, widen
+from motet.compiler.codegen.cpu.gemm.microkernel import (
+    MEMORY_TYPES,
+    PartialVector,
+    TileFrame,
+    narrow,
+    shared_function,
+    widen,
+)
 from motet.compiler.codegen.cpu.gemm.plan import prefetches_by_first_tile, scratch_layout, sums_stay, widens_panels
 from motet.compiler.kernels.contraction import Contraction, Loop
 from motet.compiler.kernels.cost import guess, traffic
@@ -40,6 +47,7 @@ class ProductSpace:
         self.element = MEMORY_TYPES[c.product.dtype]  # of sums
         self.m, self.row_dim = c.m or (ONE, None)
         self.n = c.n[0]
+        self.places = c.places  # what the ends of tiles access
         self.blocked = cut.depth_block is not None
         self.tile_width = cut.width * (cut.panels if self.blocked else 1)
 
@@ -130,6 +138,14 @@ class ProductSpace:
                 row = f.iadd(row, f.and_(f.index(rest), f.index(part)))
                 part //= 2
 
+    def loop_over_depth(self, f: TileFrame, depth: Index, block: Callable[[Index, Index], None]) -> None:
+        """Emit `block(first step, steps)` for the blocks of `depth` steps of K."""
+        size = self.cut.depth_block or 1
+        if isinstance(depth, int) and depth % size == 0:
+            f.loop(0, depth, size, lambda k, _: block(k, size))
+        else:
+            f.loop(0, depth, size, lambda k, _: block(k, f.imin(f.isub(depth, k), size)))
+
     def loop_over_panels(self, f: TileFrame, panels: Range, panel: Callable[[Index, bool], None]) -> None:
         """Emit `panel(number, False)` for whole panels in a loop, then `panel(number, True)` for the incomplete one."""
         n, width = self.n, self.cut.width
@@ -168,18 +184,23 @@ class ProductSpace:
             for column in range(0, count, lanes)
         ]
 
-    def views(
-        self, f: TileFrame, m: Index, n: Index, outer: Sequence[Index], more: Sequence[StridedAccess] = ()
-    ) -> Views:
-        """What the end of a tile accesses, and `more`, at row `m`, column `n` and outer coordinates `outer`."""
-        c = self.c
-        coordinates: list[Index] = [0] * c.rank
-        for (_, dim), value in zip(c.outer, outer, strict=True):
+    def views(self, f: TileFrame, m: Index, n: Index, outer: Sequence[Index]) -> Views:
+        """What the end of a tile accesses, at row `m`, column `n` and outer coordinates `outer`."""
+        coordinates: list[Index] = [0] * self.c.rank
+        for (_, dim), value in zip(self.c.outer, outer, strict=True):
             coordinates[dim] = value
         if self.row_dim is not None:
             coordinates[self.row_dim] = m
-        coordinates[c.column] = n
-        return Views(f, [*c.places, *more], coordinates, self.row_dim, c.column)
+        coordinates[self.c.column] = n
+        return Views(f, self.places, coordinates, self.row_dim, self.c.column)
+
+    def call(self, f: TileFrame, name: str, operands: Sequence[Index], write: Callable[[TileFrame], None]) -> None:
+        """Call the internal function `name` with the kernel's buffers and sizes, and `operands`, addresses and numbers;
+        `write` emits its body if the module does not contain it yet."""
+        values = [f.index(each) for each in operands]
+        kinds = [PTR if isinstance(each.type, ir.PointerType) else I64 for each in values]
+        function = shared_function(self.module, f"{self.kernel.name}.{name}", [PTR, PTR, *kinds], self.kernel, write)
+        f.call(function, [*f.arguments[:2], *values])
 
     # -- sums ------------------------------------------------------------------------------------
 
@@ -217,6 +238,25 @@ class ProductSpace:
 
         f.loop(0, rows, 1, line)
 
+    def finish_tile(
+        self, f: TileFrame, sums: Sequence[ir.Value], place: tuple[Index, Index, bool], rows: Index,
+        at: Sequence[Index], correct: Callable[[TileFrame, Views, Vectors], Correction] | None = None,
+    ) -> None:
+        """Run the epilogue over `rows` rows of sums at outer coordinates `at`. `place` is the first row, the panel, and
+        whether it is incomplete. The addresses `sums` are those of the sums and of what `correct` needs."""
+        row, p, tail = place
+        n = f.imul(p, self.cut.width)
+
+        def write(g: TileFrame) -> None:
+            m, n, left, rows, *outer = g.arguments[2 + len(sums) :]
+            views, vectors = self.views(g, m, n, outer), self.vectors(g, tail, left)
+            correction = None if correct is None else correct(g, views, vectors)
+            self.finish_rows(g, views, g.arguments[2], rows, vectors, correction)
+
+        outer = [at[dim] for _, dim in self.c.outer]
+        operands = (*sums, row, n, f.isub(f.extent(self.n), n), rows, *outer)
+        self.call(f, f"finish{'_tail' if tail else ''}", operands, write)
+
     def finish(
         self, f: TileFrame, views: Views, sums: ir.Value, row: Index, column: int, lanes: PartialVector
     ) -> None:
@@ -235,7 +275,7 @@ class ContractionSpace(ProductSpace):
         self.widens = widens_panels(c, plan)
         self.first_prefetches = prefetches_by_first_tile(c, plan) and plan.ahead > 0
         self.kept: ir.Value | None = None  # the panel that the scratch memory holds from the task before
-        self.scratch_tile, self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
+        self.scratch_b, self.scratch_a, self.scratch_bytes = scratch_layout(c, plan)
 
     def a_steps(self, f: TileFrame) -> tuple[Index, Index]:
         """A's strides per row and per step of the innermost K loop, as the tiles read it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     LINE,
     MEMORY_TYPES,
@@ -18,34 +18,30 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     accumulate,
     horizontal_sum,
     read_vector,
-    shared_function,
     widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import ContractionSpace, Range
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
 
 
 class Tiles(ContractionSpace):
     """Emits register tiles as functions of the module, one for each number of rows."""
 
-    def tile(self, rows: int, tail: bool, prefetches: bool = True) -> ir.Function:
-        """The function that computes one register tile: `(buffers, sizes, a, b, sums, m, n, left, deep, outer…,
-        ahead)`.
-        """
-        name = f"{self.c.kernel.name}.tile{rows}{'_tail' if tail else ''}{'' if prefetches else '_plain'}"
-        arguments = [PTR] * 5 + [I64] * (4 + len(self.c.outer)) + [PTR]
-        ahead = self.plan.ahead if prefetches else 0
-
-        def emit(f: TileFrame) -> None:
+    def tile(
+        self, f: TileFrame, rows: int, tail: bool, operands: Sequence[Index], prefetches: bool = True
+    ) -> None:
+        """Compute one register tile. `operands` are `(a, b, sums, m, n, left, deep, outer…, ahead)`."""
+        def emit(g: TileFrame) -> None:
             if self.plan.b_mode == "along_k":
-                self._emit_tile_along_k(f, rows, tail)
+                self._emit_tile_along_k(g, rows, tail)
             else:
-                self._emit_tile(f, rows, tail, ahead)
+                self._emit_tile(g, rows, tail, self.plan.ahead if prefetches else 0)
 
-        return shared_function(self.module, name, arguments, self.c.kernel, emit)
+        name = f"tile{rows}{'_tail' if tail else ''}{'' if prefetches else '_plain'}"
+        self.call(f, name, operands, emit)
 
     def _emit_tile(self, f: TileFrame, rows: int, tail: bool, lines: int) -> None:
         c, plan = self.c, self.plan
-        a, b, sums, m, n, left, deep, *outer = f.arguments[2:9 + len(c.outer)]
+        a, b, sums, m, n, left, deep, *outer, following = f.arguments[2:]
         vectors = self.vectors(f, tail, left)
         packed = plan.b_mode in ("packed", "scratch")
         widened = plan.b_mode == "scratch" or self.widens
@@ -65,7 +61,7 @@ class Tiles(ContractionSpace):
             start = [f.load_vector(at, self.element, plan.lanes) for at in memory]
         elif views is not None and self.straight:
             start = [self.initial(f, views, *place) or zero for place in places]
-        ahead = Ahead(f.arguments[-1], lines, lines * LINE) if lines else None
+        ahead = Ahead(following, lines, lines * LINE) if lines else None
         result = accumulate(f, factors, start, a, b, depth, plan.unroll, ahead)
         if views is not None and self.straight:
             for place, value in zip(places, result, strict=True):
@@ -89,30 +85,10 @@ class Tiles(ContractionSpace):
             b_step = f.imul(b_step, length)
         return result
 
-    def finish_panels(self, f: TileFrame, outer: list[Index], tiles: Range, panels: Range, sums: ir.Value) -> None:
-        """Run the epilogue over the sums of a task, after the last block of K."""
-        row = self.row(f, tiles[0])
-        rows = f.isub(self.row(f, tiles[1]), row)
-
-        def panel(p: Index, tail: bool) -> None:
-            def write(g: TileFrame) -> None:
-                sums, m, n, left, rows, *outer = g.arguments[2:]
-                self.finish_rows(g, self.views(g, m, n, outer), sums, rows, self.vectors(g, tail, left))
-
-            name = f"{self.kernel.name}.finish{'_tail' if tail else ''}"
-            arguments = [PTR] * 3 + [I64] * (4 + len(self.c.outer))
-            function = shared_function(self.module, name, arguments, self.kernel, write)
-            n = f.imul(p, self.plan.width)
-            at = f.at(sums, f.imul(f.isub(p, panels[0]), self.plan.width), self.element)
-            numbers = (row, n, f.isub(f.extent(self.n), n), rows, *(outer[dim] for _, dim in self.c.outer))
-            f.call(function, [*f.arguments[:2], at, *map(f.index, numbers)])
-
-        self.loop_over_panels(f, panels, panel)
-
     def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
         """Emit `rows x columns` dot products along K, then the epilogue on each row's vector of columns."""
         c, plan = self.c, self.plan
-        a, b, _, m, n, _, _, *outer = f.arguments[2:9 + len(c.outer)]
+        a, b, _, m, n, _, _, *outer, _ = f.arguments[2:]
         columns = (c.n[0].known or 0) % plan.width if tail else plan.width
         a_row, b_row = self.stride(f, c.a), f.extent(c.b.strides[c.column])
         deep = f.extent(c.depth[0][0])

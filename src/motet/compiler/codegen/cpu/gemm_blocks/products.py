@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F32, I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import F32, Index
 from motet.compiler.codegen.cpu.gemm.contraction import ContractionEmitter
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.codegen.cpu.gemm.plan import scratch_layout
 from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.gemm_blocks.legality import check
@@ -47,7 +47,7 @@ class _BlockEmitter(BlockStreams, ContractionEmitter):
         self.title = f"product by {found.bits}-bit weights, {'streamed' if self.streams else 'widened'}"
         self.widens = not self.streams
         layout = scratch_layout(c, self.plan, widens=self.widens)
-        self.scratch_tile, self.scratch_b, self.scratch_a, size = layout
+        self.scratch_b, self.scratch_a, size = layout
         self.scratch_sums, self.scratch_bytes = size, size + self.sums_bytes
 
     def packings(self) -> dict[int, Packing]:
@@ -69,9 +69,7 @@ class _BlockEmitter(BlockStreams, ContractionEmitter):
         self, f: TileFrame, at: list[Index], p: Index, k: Index, deep: Index, scratch: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
         """Widens `deep` steps of panel `p` from step `k` on to `scratch`."""
-        name, kernel = f"{self.c.kernel.name}.widen", self.c.kernel
-        function = shared_function(self.module, name, [PTR] * 3 + [I64] * 3, kernel, self._emit_widen)
-        f.call(function, [*f.arguments[:2], scratch, f.index(p), f.index(k), f.index(deep)])
+        self.call(f, "widen", (scratch, p, k, deep), self._emit_widen)
         return scratch, scratch
 
     def _emit_widen(self, f: TileFrame) -> None:

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F32, I8, I32, I64, PTR, Index
+from motet.compiler.codegen.cpu.emit.builder import F32, I8, I32, Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
     TileFrame,
     horizontal_sum,
     read_vector,
-    shared_function,
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import Range
@@ -111,23 +110,16 @@ class BlockStreams(Tiles):
         own = f.at(scratch, self.scratch_sums, I8)
         blocks = self.found.depth // self.found.block
         if self.copies or self.sides_left:
-            name = f"{self.c.kernel.name}.rows{rows}"
-            function = shared_function(
-                self.module, name, [PTR] * 4, self.c.kernel, lambda g: self._emit_rows(g, rows))
-            f.call(function, [*f.arguments[:2], x, own])
+            self.call(f, f"rows{rows}", (x, own), lambda g: self._emit_rows(g, rows))
         if self.copies:
             x, row, step = f.at(own, rows * blocks if self.sides_left else 0, F32), self.found.depth, 1
         assert step == 1
 
         def panel(p: Index, tail: bool) -> None:
-            name = f"{self.c.kernel.name}.stream{rows}{'_tail' if tail else ''}"
-            arguments = [PTR] * 4 + [I64] * (3 + len(self.c.outer))
-            function = shared_function(
-                self.module, name, arguments, self.c.kernel, lambda g: self._emit_stream(g, rows, tail))
             n = f.imul(p, self.plan.width)
-            left = f.isub(f.extent(self.n), n)
-            numbers = (n, left, row, *(outer[dim] for _, dim in self.c.outer))
-            f.call(function, [*f.arguments[:2], x, own, *map(f.index, numbers)])
+            operands = (x, own, n, f.isub(f.extent(self.n), n), row, *(outer[dim] for _, dim in self.c.outer))
+            name = f"stream{rows}{'_tail' if tail else ''}"
+            self.call(f, name, operands, lambda g: self._emit_stream(g, rows, tail))
 
         self.loop_over_panels(f, panels, panel)
 

@@ -8,8 +8,8 @@ from llvmlite import ir
 
 from motet.artifact.expressions import ceildiv, product
 from motet.artifact.schema import Expr
-from motet.compiler.codegen.cpu.emit.builder import I16, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
+from motet.compiler.codegen.cpu.emit.builder import I16, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.products.bfloat_image import CopiedAxis, CopiedImage
 from motet.compiler.codegen.cpu.products.instructions import BFLOATS
 from motet.compiler.codegen.cpu.products.space import LineSpace
@@ -106,9 +106,7 @@ class ImageCopy:
             zero = ir.Constant(ir.VectorType(I16, BFLOATS.depth), None)
             g.loop(0, count, BFLOATS.depth, lambda i, _: g.store_vector(zero, g.at(target, i, I16), I16))
 
-        s = self.space
-        function = shared_function(s.module, f"{s.kernel.name}.zeros", [PTR] * 3 + [I64], s.kernel, write)
-        f.call(function, [*f.arguments[:2], target, f.index(pixels * self.image.padded)])
+        self.space.call(f, "zeros", (target, pixels * self.image.padded), write)
 
 
 def _size(axis: CopiedAxis) -> Extent:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from motet.artifact.expressions import apply
-from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, shared_function, task_function
+from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.products.byte_image import ByteImage, ImageAxis
 from motet.compiler.codegen.cpu.products.instructions import BLOCK, BYTES, LINES
@@ -75,9 +75,9 @@ class ByteGather:
         the register tiles read them; returns their address."""
         s, base = self.space, f.arguments[4]
         target = f.at(base, s.scratch_lines, I8)
-        outer = [f.index(at[dim]) for _, dim in s.c.outer]
+        outer = [at[dim] for _, dim in s.c.outer]
         if not s.repacks:
-            f.call(self._gather(), [*f.arguments[:2], target, f.index(first), f.index(count), *outer])
+            s.call(f, "gather", (target, first, count, *outer), self._write_gather)
             return target
         raw, square = f.at(base, s.scratch_raw, I8), f.at(base, s.scratch_square, I8)
         pack = self._packing()
@@ -86,7 +86,7 @@ class ByteGather:
 
         def some(line: Index, _: list[ir.Value]) -> None:
             here = f.imin(f.isub(count, line), LINES)
-            f.call(self._gather(), [*f.arguments[:2], raw, f.index(f.iadd(first, line)), f.index(here), *outer])
+            s.call(f, "gather", (raw, f.iadd(first, line), here, *outer), self._write_gather)
             to = f.at(target, f.imul(f.imul(line, padded), scale), I8)
             sums = f.at(f.at(base, s.scratch_sums, I8), line, I32) if s.row_sums else to
             numbers = [f.index(value) for value in (here, padded, padded)]
@@ -121,13 +121,8 @@ class ByteGather:
 
         return s.module.globals.get(name) or packing_function(s.module, s.kernel, name, BYTES, lines)
 
-    def _gather(self) -> ir.Function:
-        """The function `(buffers, sizes, target, first, count, outer…)` that gathers lines one after the other."""
-        s = self.space
-        arguments = [PTR, PTR, PTR, I64, I64] + [I64] * len(s.c.outer)
-        return shared_function(s.module, f"{s.kernel.name}.gather", arguments, s.kernel, self._write_gather)
-
     def _write_gather(self, f: TileFrame) -> None:
+        """Emit the function `(buffers, sizes, target, first, count, outer…)` that gathers lines one after the other."""
         s, image = self.space, self.image
         target, first, count = f.arguments[2:5]
         source = f.pointer(image.value) if image.transposed is None else s.memory(f, s.image_workspace)

@@ -1,56 +1,38 @@
-"""Finishes register tiles of products of lines: corrects sums of bytes for zero points and runs the epilogue."""
+"""Corrects sums of bytes for zero points when register tiles are finished."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I32, I64, PTR, Index, Splat
+from motet.compiler.codegen.cpu.emit.builder import I32, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views
-from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, shared_function, widen
-from motet.compiler.codegen.cpu.gemm.space import Vectors, wrapped
+from motet.compiler.codegen.cpu.gemm.microkernel import PartialVector, TileFrame, widen
+from motet.compiler.codegen.cpu.gemm.space import Correction, Vectors, wrapped
 from motet.compiler.codegen.cpu.products.product import Factor
 from motet.compiler.codegen.cpu.products.space import LineSpace
 
 
 @dataclass(frozen=True)
-class TileFinish:
-    """Emits the functions that finish tiles, row by row. Those of bytes are `corrected`."""
+class ByteCorrection:
+    """Emits what zero points and flipped bits of A add to sums of bytes, which the addresses of the sums of columns and
+    of rows follow."""
 
     space: LineSpace
 
-    @property
-    def corrected(self) -> bool:
-        return self.space.numbers.sums == "i32"
-
-    def function(self, tail: bool) -> ir.Function:
-        """The function `(buffers, sizes, sums, m, n, left, rows, outer…)` that runs the epilogue on a tile's sums, row
-        by row. If they are corrected, the addresses of the sums of columns and of rows follow `sums`."""
-        s = self.space
-        name = f"{s.kernel.name}.finish{'_tail' if tail else ''}"
-        arguments = [PTR] * (5 if self.corrected else 3) + [I64] * (4 + len(s.c.outer))
-        return shared_function(s.module, name, arguments, s.kernel, lambda f: self._write(f, tail))
-
-    def _write(self, f: TileFrame, tail: bool) -> None:
-        s = self.space
-        sums, *corrections = f.arguments[2 : 5 if self.corrected else 3]
-        m, n, left, rows, *outer = f.arguments[3 + len(corrections) :]
-        views = s.views(f, m, n, outer, s.found.zeros)
-        vectors = s.vectors(f, tail, left)
-        if not self.corrected:
-            s.finish_rows(f, views, sums, rows, vectors)
-            return
-        views.share(s.c.epilogue, vectors)
+    def emit(self, f: TileFrame, views: Views, vectors: Vectors) -> Correction:
+        """The correction of the sums of a tile."""
+        corrections = f.arguments[3:5]
+        views.share(self.space.c.epilogue, vectors)
         shifts = self._column_shifts(f, corrections[0], vectors)
 
         def correct(value: ir.Value, row: Index, column: int, lanes: PartialVector) -> ir.Value:
             value = f.add(value, shifts[column]) if column in shifts else value
             return self._correct(f, views, value, corrections, row, column, lanes)
 
-        s.finish_rows(f, views, sums, rows, vectors, correct)
-
-    # -- zero points ---------------------------------------------------------------------------------
+        return correct
 
     def _column_shifts(
         self, f: TileFrame, columns: ir.Value, vectors: Vectors
@@ -66,7 +48,7 @@ class TileFinish:
         }
 
     def _correct(
-        self, f: TileFrame, views: Views, value: ir.Value, sums: list[ir.Value], row: Index, column: int,
+        self, f: TileFrame, views: Views, value: ir.Value, sums: Sequence[ir.Value], row: Index, column: int,
         lane: PartialVector,
     ) -> ir.Value:
         """`value` and what zero points and flipped bits of A make of its sums of a column of B and of a row of A, which

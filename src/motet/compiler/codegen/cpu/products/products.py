@@ -30,15 +30,15 @@ from typing import Literal
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import I8, I32, I64, PTR, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import Depth, TileFrame, shared_function, task_function
+from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
+from motet.compiler.codegen.cpu.gemm.microkernel import Depth, TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.products import bfloat_reading, byte_reading, tiles
 from motet.compiler.codegen.cpu.products.bfloat_copy import ImageCopy
 from motet.compiler.codegen.cpu.products.byte_gather import ByteGather
-from motet.compiler.codegen.cpu.products.finish import TileFinish
-from motet.compiler.codegen.cpu.products.instructions import BLOCK
+from motet.compiler.codegen.cpu.products.finish import ByteCorrection
+from motet.compiler.codegen.cpu.products.instructions import BLOCK, BYTES
 from motet.compiler.codegen.cpu.products.legality import check
 from motet.compiler.codegen.cpu.products.pack_phase import PackPhase
 from motet.compiler.codegen.cpu.products.plan import choose
@@ -90,7 +90,8 @@ class _ProductEmitter:
     """Emits one module: packing, register tiles, epilogues, and the tasks that call these."""
 
     def __init__(self, space: LineSpace) -> None:
-        self.space, self.finish = space, TileFinish(space)
+        self.space = space
+        self.correction = ByteCorrection(space) if space.numbers is BYTES else None
         image = space.found.gathered
         self.gather = None if image is None else ByteGather(space, image)
 
@@ -137,8 +138,7 @@ class _ProductEmitter:
         def panel(p: Index, tail: bool) -> _PanelTiles:
             return _PanelTiles(at, rows, p, tail, f.at(scratch, f.imul(f.isub(p, panels[0]), plan.width), total))
 
-        def block(begin: Index, _: list[ir.Value]) -> None:
-            here = f.imin(f.isub(deep, begin), plan.depth_block or 1)
+        def block(begin: Index, here: Index) -> None:
             a_here = f.at(a, f.imul(begin, s.how.a_scale), element)
             b_here = f.at(b, f.imul(begin, BLOCK), element)
             s.loop_over_panels(f, panels, lambda p, tail: self._tiles(
@@ -149,7 +149,7 @@ class _ProductEmitter:
             self._sum_columns(f, columns, tail)
             self._tiles(f, (a, columns, deep), panel(p, tail), ("finish",))
 
-        f.loop(0, deep, plan.depth_block, block)
+        s.loop_over_depth(f, deep, block)
         s.loop_over_panels(f, panels, last)
 
     # -- panels and tiles ----------------------------------------------------------------------------
@@ -165,9 +165,7 @@ class _ProductEmitter:
             block = g.imul(s.padded_depth(g), BLOCK)
             tiles.column_sums(g, s.how, s.blocks(tail), g.arguments[2], block, g.arguments[3], groups)
 
-        name = f"{s.kernel.name}.columns{'_tail' if tail else ''}"
-        function = shared_function(s.module, name, [PTR, PTR, PTR, PTR], s.kernel, write)
-        f.call(function, [*f.arguments[:2], b, f.at(f.arguments[4], s.sums_bytes, I8)])
+        s.call(f, f"columns{'_tail' if tail else ''}", (b, f.at(f.arguments[4], s.sums_bytes, I8)), write)
 
     def _tiles(
         self, f: TileFrame, operands: tuple[ir.Value, ir.Value, Index], panel: _PanelTiles, what: _What
@@ -185,8 +183,8 @@ class _ProductEmitter:
             if "multiply" in what:
                 starts = [f.at(a, f.imul(part.start, s.a_row(f)), s.numbers.element) for part in parts]
                 lines = [starts[0], starts[-1]] if s.how.instruction.overlap else starts
-                f.call(self._multiply(rows, tail), [
-                    *f.arguments[:2], *lines, b, sums, f.index(f.idiv(deep, s.how.step))])
+                operands = (*lines, b, sums, f.idiv(deep, s.how.step))
+                s.call(f, f"tile{rows}{'_tail' if tail else ''}", operands, lambda g: self._multiply(g, rows, tail))
             if "finish" in what:
                 for i, part in enumerate(parts):
                     self._finish(f, panel, (columns, begin), sums, i, part)
@@ -205,21 +203,21 @@ class _ProductEmitter:
         """Finish part `number` of a register tile. `place` is the address of the sums of columns, and the first row of
         the panel's tiles."""
         s, (columns, begin) = self.space, place
-        n = f.imul(panel.number, s.plan.width)
         row = f.isub(part.first, part.start)
         if number:
             row = f.iadd(f.imul(number, s.amx_rows(f)), row)
-        at = f.at(sums, f.imul(row, s.tile_width), s.numbers.total)
-        corrections: list[ir.Value] = []
-        if self.finish.corrected:
-            corrections = [columns, at]
-            if s.row_sums and self.gather is not None and self.gather.image.is_a:
-                corrections[1] = f.at(f.at(f.arguments[4], s.scratch_sums, I8), f.isub(part.first, begin), I32)
-            elif s.row_sums:
-                line = f.iadd(f.imul(s.outer_number(f, panel.at, s.c.a), s.padded_rows(f)), part.first)
-                corrections[1] = f.at(s.memory(f, s.sums_workspace), line, I32)
-        sizes = (part.first, n, f.isub(f.extent(s.n), n), part.count, *(panel.at[dim] for _, dim in s.c.outer))
-        f.call(self.finish.function(panel.tail), [*f.arguments[:2], at, *corrections, *map(f.index, sizes)])
+        own = [f.at(sums, f.imul(row, s.tile_width), s.numbers.total)]
+        where = (part.first, panel.number, panel.tail)
+        if self.correction is None:
+            s.finish_tile(f, own, where, part.count, panel.at)
+            return
+        of_rows = own[0]
+        if s.row_sums and self.gather is not None and self.gather.image.is_a:
+            of_rows = f.at(f.at(f.arguments[4], s.scratch_sums, I8), f.isub(part.first, begin), I32)
+        elif s.row_sums:
+            line = f.iadd(f.imul(s.outer_number(f, panel.at, s.c.a), s.padded_rows(f)), part.first)
+            of_rows = f.at(s.memory(f, s.sums_workspace), line, I32)
+        s.finish_tile(f, [*own, columns, of_rows], where, part.count, panel.at, self.correction.emit)
 
     def _padded_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
         """Emit register tiles of one or two AMX tiles of rows, of which the last one may compute rows of padding."""
@@ -262,27 +260,21 @@ class _ProductEmitter:
             begin = f.imax(begin, pairs)
         f.loop(begin, end, 1, lambda t, _: tile(t, 1))
 
-    def _multiply(self, rows: int, tail: bool) -> ir.Function:
-        """The function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile. With tiles that
+    def _multiply(self, f: TileFrame, rows: int, tail: bool) -> None:
+        """Emit the function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile. With tiles that
         overlap, the address of the second one's rows follows that of the first one's, `a`."""
         s = self.space
-
-        def write(f: TileFrame) -> None:
-            *a, b, sums, steps = f.arguments[2:]
-            block = f.imul(s.column_depth(f), BLOCK)
-            amx_tiles = 2 if s.how.way == "tiles" and rows > s.height else 1
-            lines = [a[i] if i < len(a) else f.at(a[0], f.imul(i * s.height, s.a_row(f)), s.numbers.element)
-                     for i in range(amx_tiles)]
-            at = Operands(lines, s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
-            depth = self._depth(f, steps)
-            if s.how.way == "tiles":
-                tiles.multiply_amx(f, s.how, s.amx_rows(f), s.blocks(tail), at, depth)
-            else:
-                tiles.multiply_tile(f, s.how, rows, s.blocks(tail), at, depth)
-
-        name = f"{s.kernel.name}.tile{rows}{'_tail' if tail else ''}"
-        pointers = 6 if s.how.instruction.overlap else 5
-        return shared_function(s.module, name, [PTR] * pointers + [I64], s.kernel, write)
+        *a, b, sums, steps = f.arguments[2:]
+        block = f.imul(s.column_depth(f), BLOCK)
+        amx_tiles = 2 if s.how.way == "tiles" and rows > s.height else 1
+        lines = [a[i] if i < len(a) else f.at(a[0], f.imul(i * s.height, s.a_row(f)), s.numbers.element)
+                 for i in range(amx_tiles)]
+        at = Operands(lines, s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
+        depth = self._depth(f, steps)
+        if s.how.way == "tiles":
+            tiles.multiply_amx(f, s.how, s.amx_rows(f), s.blocks(tail), at, depth)
+        else:
+            tiles.multiply_tile(f, s.how, rows, s.blocks(tail), at, depth)
 
     def _depth(self, f: TileFrame, steps: ir.Value) -> list[Depth]:
         """The loops along K, with their strides in numbers."""

@@ -33,6 +33,7 @@ class LineSpace(ProductSpace):
         super().__init__(found.c, plan, how.lanes)
         self.found, self.plan, self.how, self.numbers = found, plan, how, found.numbers
         self.k = found.inner[0]
+        self.places = [*found.c.places, *found.zeros]
         self.height = tile_height(self.m)
         self.multiple = BLOCK if self.n.known is not None else plan.width  # of the number of packed columns
         self.packing = packing_of(found)
