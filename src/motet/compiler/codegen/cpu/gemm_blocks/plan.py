@@ -1,18 +1,21 @@
-"""Schedules of products by weights of a few bits, and the packings of words and sides as blocks of columns."""
+"""Schedules of products by weights of a few bits, their legality, and the packings of words and sides as blocks of
+columns."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from motet.compiler.codegen.cpu.gemm import plan as contraction_plan
-from motet.compiler.codegen.cpu.gemm.plan import lanes_of
+from motet.compiler.codegen.cpu.gemm.legality import grid, scratch, vector_tile
+from motet.compiler.codegen.cpu.gemm.plan import lanes_of, scratch_layout
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.cost import guess
 from motet.compiler.kernels.kernel import Packing
-from motet.compiler.kernels.schedule import BlockProductSchedule, ContractionSchedule
+from motet.compiler.kernels.schedule import BlockProductSchedule, ContractionSchedule, Reason
 from motet.compiler.kernels.strides import ONE, product_of
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -74,6 +77,26 @@ def _depth_block(found: BlockProduct, plan: ContractionSchedule, target: CpuTarg
     most = max(64, min(1024, room // (4 * plan.width)))
     pieces = -(-found.depth // most)
     return -(-found.depth // (pieces * found.per_word)) * found.per_word
+
+
+def check(found: BlockProduct, schedule: BlockProductSchedule, target: CpuTarget) -> list[Reason]:
+    """Why `schedule` is not legal for `found` on `target`; an empty list if it is."""
+    reasons = [*vector_tile(found.c, schedule, target), *grid(found.c, schedule), *_blocks(found, schedule)]
+    if reasons:
+        return reasons
+    layout = scratch_layout(found.c, contraction_schedule(schedule), widens=not schedule.streams)
+    return scratch(schedule, layout[-1])
+
+
+def _blocks(found: BlockProduct, s: BlockProductSchedule) -> Iterator[Reason]:
+    if s.streams and s.rows != (found.c.m[0] if found.c.m else ONE).known:
+        yield Reason("streams", True, "false: a register tile does not have all rows")
+    if s.depth_block is not None and s.depth_block % found.per_word:
+        yield Reason("depth_block", s.depth_block, f"null, or a multiple of {found.per_word}")
+    if s.streams and s.depth_block is not None:
+        yield Reason("depth_block", s.depth_block, "null with streams")
+    if s.pack_a and (s.streams or found.c.m is None):
+        yield Reason("pack_a", True, "false: the left operand has few rows")
 
 
 def packing_of() -> Packing:

@@ -18,8 +18,13 @@ from motet.compiler.codegen.cpu.gemm.contraction import ContractionEmitter
 from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame
 from motet.compiler.codegen.cpu.gemm.plan import scratch_layout
 from motet.compiler.codegen.cpu.gemm.space import Range
-from motet.compiler.codegen.cpu.gemm_blocks.legality import check
-from motet.compiler.codegen.cpu.gemm_blocks.plan import choose, contraction_schedule, packing_of, side_packing_of
+from motet.compiler.codegen.cpu.gemm_blocks.plan import (
+    check,
+    choose,
+    contraction_schedule,
+    packing_of,
+    side_packing_of,
+)
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct, match
 from motet.compiler.codegen.cpu.gemm_blocks.streams import BlockStreams
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
@@ -87,7 +92,7 @@ class _BlockEmitter(BlockStreams, ContractionEmitter):
                 vector = place.words(f, number)
                 scale, zero, shift = place.sides(f, block)
                 for part in range(per_word):
-                    value = self.widening.number(f, vector, part)
+                    value = self.number(f, vector, part)
                     value = value if zero is None else f.fsub(value, zero)
                     value = f.fmul(value, scale) if shift is None else f.multiply_add(value, scale, shift)
                     row = f.iadd(f.imul(i, per_word), part)

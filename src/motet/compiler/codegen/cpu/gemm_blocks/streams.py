@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from motet.compiler.codegen.cpu.emit.builder import F32, I8, I32, Index
+from motet.compiler.codegen.cpu.emit.builder import F32, I8, I32, Index, Splat
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
@@ -25,13 +25,13 @@ from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.gemm.tiles import Tiles
 from motet.compiler.codegen.cpu.gemm_blocks.plan import COLUMNS
 from motet.compiler.codegen.cpu.gemm_blocks.reading import BlockProduct
-from motet.compiler.codegen.cpu.gemm_blocks.widening import Widening
 from motet.compiler.kernels.schedule import BlockProductSchedule
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
 _UNROLLED = 256  # multiply-adds in one iteration of the innermost loop
 _AHEAD = 32  # words that are prefetched; hardware alone follows several streams through pages of 4 KiB slowly
+_TABLE_LANES = 16  # of the permutation of AVX-512
 _CHAINS = 4  # sums that are independent, so that the latency of multiply-adds is hidden
 
 
@@ -72,7 +72,7 @@ class BlockStreams(Tiles):
     def read_blocks(self, found: BlockProduct, schedule: BlockProductSchedule, target: CpuTarget) -> None:
         """Take what the tiles need to know of the product."""
         self.found, self.streams = found, schedule.streams
-        self.widening = Widening(found.bits, schedule.lanes, target.scales)
+        self.looks_up = target.scales and found.bits == 4 and schedule.lanes == _TABLE_LANES
         self.stream_rows = schedule.rows if schedule.streams else 1
         self.sides_left = found.zeros is not None or found.shifts is not None
         self.copies = self.c.a.dtype != "f32" or self.c.a.strides[self.c.depth[0][1]] != ONE
@@ -100,6 +100,20 @@ class BlockStreams(Tiles):
             f.at(f.pointer(found.words), words, I32), scales, dtype, at(found.zeros, I8), at(found.shifts, F32),
             self.plan.lanes,
         )
+
+    def number(self, f: TileFrame, words: ir.Value, part: int) -> ir.Value:
+        """The signed number `part` of each word, as f32. With AVX-512, four bits are the index of a table of 16 floats
+        in a register, and the bits above are ignored. Other levels shift the number to the top of its lane, shift it
+        back with its sign, and convert it."""
+        bits, lanes = self.found.bits, self.plan.lanes
+        floats, integers = ir.VectorType(F32, lanes), ir.VectorType(I32, lanes)
+        if self.looks_up:
+            index = f.lshr(words, Splat(integers, bits * part)) if part else words
+            table = ir.Constant(floats, [float(n if n < 8 else n - 16) for n in range(_TABLE_LANES)])
+            return f.intrinsic("llvm.x86.avx512.permvar.sf.512", floats, [table, index])
+        above = 32 - bits * (part + 1)
+        top = f.shl(words, Splat(integers, above)) if above else words
+        return f.sitofp(f.ashr(top, Splat(integers, 32 - bits)), floats)
 
     # -- tasks -----------------------------------------------------------------------------------
 
@@ -208,7 +222,7 @@ class BlockStreams(Tiles):
                 at = [f.at(own, f.iadd(offset, part), F32) for offset in offsets]
                 factors = [f.splat(f.load_vector(address, F32, 1), plan.lanes) for address in at]
                 for v, vector in enumerate(vectors):
-                    number = self.widening.number(f, vector, part)
+                    number = self.number(f, vector, part)
                     for r, factor in enumerate(factors):
                         place = part % chains * count + v * rows + r
                         result[place] = f.multiply_add(number, factor, result[place])
