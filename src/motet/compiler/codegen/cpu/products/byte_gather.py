@@ -98,7 +98,7 @@ class ByteGather:
     def gathered_rows(self, f: TileFrame, at: list[Index], tiles: Range) -> ir.Value:
         """Where row 0 of A would be, if all rows were gathered like those of the register tiles `tiles`."""
         s = self.space
-        first, end = s.row(f, tiles[0]), f.imin(s.row(f, tiles[1]), f.extent(s.m))
+        first, end = s.first_row(f, tiles[0]), f.imin(s.row(f, tiles[1]), f.extent(s.m))
         lines = self.gathered(f, at, first, f.isub(end, first))
         return f.at(lines, f.isub(0, f.imul(first, s.a_row(f))), I8)
 

@@ -79,8 +79,7 @@ class ProductInstruction:
     """A kind of instruction for `numbers`, of levels whose triple begins with `triple`, with `features` and as many
     lanes of 32 bits as one of `lanes`. `multiply` adds the products of registers (for AMX: the numbers of tiles) of A
     and B to sums. Registers have `per_lane` `element`s for each sum, widened from `stored` ones; A is broadcast as
-    `word`s, aligned to `align` bytes. With `mixed`, A or B must be unsigned, and the other signed. If tiles `overlap`,
-    the last one ends with the last row, and begins with rows that the one before has, too."""
+    `word`s, aligned to `align` bytes. With `mixed`, A or B must be unsigned, and the other signed."""
 
     numbers: PackedNumbers
     way: Way
@@ -94,7 +93,6 @@ class ProductInstruction:
     word: Any = I32
     align: int = 1
     mixed: bool = False
-    overlap: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,6 +221,6 @@ ROWS = (
     ProductInstruction(BYTES, "pairs", _X86, (), (8, 16), _vpmaddwd, **_PAIRS),
     ProductInstruction(BYTES, "pairs", "", (), (4, 8, 16, 32), _widening, **_PAIRS),
     ProductInstruction(
-        BFLOATS, "tiles", _X86, ("avx512bf16", "amx-bf16"), (16,), _tdpbf16ps, BRAIN, BRAIN, 2, overlap=True),
+        BFLOATS, "tiles", _X86, ("avx512bf16", "amx-bf16"), (16,), _tdpbf16ps, BRAIN, BRAIN, 2),
     ProductInstruction(BFLOATS, "dots", _X86, ("avx512bf16",), (16,), _vdpbf16ps, BRAIN, BRAIN, 2, align=2),
 )

@@ -44,7 +44,7 @@ def _vector_tile(s: ProductSchedule, how: Arithmetic, target: CpuTarget) -> Iter
 
 def _depth(found: LineProduct, s: ProductSchedule, how: Arithmetic) -> Iterator[Reason]:
     several, depth = len(found.c.depth) > 1, found.numbers.depth
-    if s.in_place and not reads_in_place(found, how, s.rows):
+    if s.in_place and not reads_in_place(found, how):
         yield Reason("in_place", True, "false: the left operand is not stored as the tiles read it")
     if (several or found.copied is not None) and not s.in_place:
         why = "a left operand with several loops along K, and the copy of an image, are not packed"

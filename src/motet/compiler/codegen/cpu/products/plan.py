@@ -25,7 +25,8 @@ class _Costs:
     """What is measured of products: the multiply-adds of one task, ten microseconds or more, and those in the time of
     one number read from the L2 cache, by kind of instructions. A K longer than `deepest` is multiplied in several
     passes of about `depth` numbers, whose operands stay in the caches; tasks then have at most `rows` and `columns`.
-    A panel is loaded from beyond the L2 cache in the time of `loaded_rows` rows, 0 if that is not measured."""
+    A panel is loaded from beyond the L2 cache in the time of `loaded_rows` rows, 0 if that is not measured. `aligns`
+    says that copying an unaligned A for AMX pays."""
 
     task_work: dict[str, int]
     number_work: dict[str, int]
@@ -34,14 +35,17 @@ class _Costs:
     rows: int
     columns: int
     loaded_rows: int
+    aligns: bool
 
 
 _COSTS = {
     BYTES: _Costs(
         {"tiles": 8_000_000, "dots": 2_000_000, "pairs": 500_000}, {"tiles": 32, "dots": 6, "pairs": 2},
-        4096, 2730, 192, 512, 0,
+        4096, 2730, 192, 512, 0, True,
     ),
-    BFLOATS: _Costs({"tiles": 4_000_000, "dots": 500_000}, {"tiles": 32, "dots": 4}, 1024, 1024, 256, 256, 128),
+    BFLOATS: _Costs(
+        {"tiles": 4_000_000, "dots": 500_000}, {"tiles": 32, "dots": 4}, 1024, 1024, 256, 256, 128, False,
+    ),
 }
 
 
@@ -78,7 +82,7 @@ def _with_tile(plan: ProductSchedule, found: LineProduct, how: Arithmetic, targe
     if one_depth and k.known is not None and k.known > costs.deepest and guess(m) > 2 * rows:
         pieces = -(-k.known // costs.depth)
         depth_block = -(-k.known // (pieces * found.numbers.depth)) * found.numbers.depth
-    in_place = reads_in_place(found, how, rows)
+    in_place = reads_in_place(found, how)
     plan = replace(plan, rows=rows, blocks=blocks, in_place=in_place, depth_block=depth_block)
     return _with_grid(found, plan, how, target)
 
@@ -97,37 +101,31 @@ def _with_lines(
 
 
 def tile_height(m: Extent) -> int:
-    """The rows of one AMX tile: all tiles have the same. If M is only known in a call, and is less, tiles that overlap
-    have M rows."""
+    """The rows of one AMX tile: all tiles have the same. If M is only known in a call, and is less, tiles have M
+    rows."""
     return BLOCK if m.known is None else -(-m.known // -(-m.known // BLOCK))
 
 
-def reads_in_place(found: LineProduct, how: Arithmetic, rows: int) -> bool:
-    """Whether A, or the copy of an image, can be read in place by register tiles of `rows` rows: its K is contiguous
-    and divides into steps, and whole tiles divide its rows unless they overlap."""
+def reads_in_place(found: LineProduct, how: Arithmetic) -> bool:
+    """Whether A, or the copy of an image, can be read in place: its K is contiguous and divides into steps."""
     if found.copied is not None:
         return True
     if found.gathered is not None and found.gathered.is_a:
         return False
-    (k, dim), m = found.inner, found.rows.known
-    if found.c.a.strides[dim] != ONE or k.known is None or k.known % how.step:
-        return False
-    if how.flips_a or how.a_scale != 1 or needs_row_sums(found):
-        return False
-    whole = found.c.m is not None and m is not None and m % rows == 0
-    return how.way != "tiles" or how.instruction.overlap or whole
+    k, dim = found.inner
+    stored = found.c.a.strides[dim] == ONE and k.known is not None and k.known % how.step == 0
+    return stored and not (how.flips_a or how.a_scale != 1 or needs_row_sums(found))
 
 
 def worth_aligning(found: LineProduct, how: Arithmetic) -> bool:
     """Whether to copy A, which could be read in place, if it is not aligned to cache lines: the copy has the same
     layout, and its cost is small compared with the product. Otherwise every row of an AMX tile spans two lines."""
-    c = found.c
-    m, n, k = found.rows, c.n[0].known, c.depth[0][0].known
-    if how.instruction.overlap or how.way != "tiles" or c.outer or c.m is None or None in (m.known, n, k):
+    c, costs = found.c, _COSTS[found.numbers]
+    n, k = c.n[0].known, c.depth[0][0].known
+    if not costs.aligns or how.way != "tiles" or c.outer or c.m is None or n is None or k is None:
         return False
-    assert m.known is not None and n is not None and k is not None
-    work = _COSTS[found.numbers].task_work["tiles"]
-    return c.a.strides[c.m[1]].known == k and n >= 256 and m.known * n * k >= 4 * work
+    work = guess(found.rows) * n * k
+    return c.a.strides[c.m[1]].known == k and n >= 256 and work >= 4 * costs.task_work["tiles"]
 
 
 def needs_row_sums(found: LineProduct) -> bool:

@@ -14,9 +14,8 @@ Zero points are moved out of the sum, with the sums of A's rows and of B's colum
 All arithmetic of bytes wraps around as i32, so that the order of the sums does not change the result. Products of bf16
 numbers are exact; the order of their sums differs from the program's, as in every contraction.
 
-AMX tiles have equal numbers of rows. If these do not divide M, the last tile of bytes computes rows that are only
-padding. That of bf16 numbers begins so early that it ends with the last row; its first rows are computed twice and
-stored once.
+AMX tiles have equal numbers of rows. If these do not divide M, the last tile begins so early that it ends with the last
+row; its first rows are computed twice and stored once.
 
 Source of the zero points' terms: Jacob et al., "Quantization and Training of Neural Networks for Efficient
 Integer-Arithmetic-Only Inference", 2018, section 2.3.
@@ -82,7 +81,9 @@ class _TileRows:
     count: Index
 
 
-_OneTile = Callable[[Sequence[_TileRows], int], None]  # emits a register tile of so many rows, by its parts
+# Emits a register tile of so many rows, by the first rows that are read for its AMX tiles (two, or the same one twice),
+# and its parts.
+_OneTile = Callable[[Sequence[Index], Sequence[_TileRows], int], None]
 _What = tuple[Literal["multiply", "finish"], ...]
 
 
@@ -173,36 +174,28 @@ class _ProductEmitter:
         """Multiply and finish the register tiles of a panel, of A and B at `operands`, along so many numbers of K."""
         s, tail = self.space, panel.tail
         a, b, deep = operands
-        columns = f.at(f.arguments[4], s.sums_bytes, I8)
         begin = s.row(f, panel.tiles[0])
 
-        def one(parts: Sequence[_TileRows], rows: int) -> None:
+        def one(starts: Sequence[Index], parts: Sequence[_TileRows], rows: int) -> None:
             sums = panel.sums
             if s.blocked:
                 sums = f.at(sums, f.imul(f.isub(parts[0].first, begin), s.tile_width), s.numbers.total)
             if "multiply" in what:
-                starts = [f.at(a, f.imul(part.start, s.a_row(f)), s.numbers.element) for part in parts]
-                lines = [starts[0], starts[-1]] if s.how.instruction.overlap else starts
+                lines = [f.at(a, f.imul(start, s.a_row(f)), s.numbers.element) for start in starts]
                 operands = (*lines, b, sums, f.idiv(deep, s.how.step))
                 s.call(f, f"tile{rows}{'_tail' if tail else ''}", operands, lambda g: self._multiply(g, rows, tail))
             if "finish" in what:
                 for i, part in enumerate(parts):
-                    self._finish(f, panel, (columns, begin), sums, i, part)
+                    self._finish(f, panel, sums, i, part)
 
-        if s.how.way != "tiles":
-            s.loop_over_tiles(f, panel.tiles, lambda _, row, rows: one([_TileRows(row, row, rows)], rows))
-        elif s.how.instruction.overlap:
-            self._overlapping_tiles(f, panel.tiles, one)
+        if s.how.way == "tiles":
+            self._amx_tiles(f, panel.tiles, one)
         else:
-            self._padded_tiles(f, panel.tiles, one)
+            s.loop_over_tiles(f, panel.tiles, lambda _, row, rows: one([row], [_TileRows(row, row, rows)], rows))
 
-    def _finish(
-        self, f: TileFrame, panel: _PanelTiles, place: tuple[ir.Value, Index], sums: ir.Value, number: int,
-        part: _TileRows,
-    ) -> None:
-        """Finish part `number` of a register tile. `place` is the address of the sums of columns, and the first row of
-        the panel's tiles."""
-        s, (columns, begin) = self.space, place
+    def _finish(self, f: TileFrame, panel: _PanelTiles, sums: ir.Value, number: int, part: _TileRows) -> None:
+        """Finish part `number` of a register tile."""
+        s = self.space
         row = f.isub(part.first, part.start)
         if number:
             row = f.iadd(f.imul(number, s.amx_rows(f)), row)
@@ -211,37 +204,16 @@ class _ProductEmitter:
         if self.correction is None:
             s.finish_tile(f, own, where, part.count, panel.at)
             return
-        of_rows = own[0]
+        columns, of_rows = f.at(f.arguments[4], s.sums_bytes, I8), own[0]
         if s.row_sums and self.gather is not None and self.gather.image.is_a:
+            begin = s.first_row(f, panel.tiles[0])
             of_rows = f.at(f.at(f.arguments[4], s.scratch_sums, I8), f.isub(part.first, begin), I32)
         elif s.row_sums:
             line = f.iadd(f.imul(s.outer_number(f, panel.at, s.c.a), s.padded_rows(f)), part.first)
             of_rows = f.at(s.memory(f, s.sums_workspace), line, I32)
         s.finish_tile(f, [*own, columns, of_rows], where, part.count, panel.at, self.correction.emit)
 
-    def _padded_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
-        """Emit register tiles of one or two AMX tiles of rows, of which the last one may compute rows of padding."""
-        rows, half, m = self.space.plan.rows, self.space.height, f.extent(self.space.m)
-
-        def tile(row: Index, count: int) -> None:
-            one([_TileRows(row, row, f.imin(f.isub(m, row), count))], count)
-
-        whole = f.idiv(m, rows)
-        f.loop(tiles[0], f.imin(tiles[1], whole), 1, lambda t, _: tile(f.imul(t, rows), rows))
-        if isinstance(m, int) and m % rows == 0:
-            return
-        row, left = f.imul(whole, rows), f.irem(m, rows)
-        with f.if_then(f.icmp_signed(">", f.index(tiles[1]), f.index(whole))):
-            if rows == half:
-                tile(row, rows)
-                return
-            with f.if_else(f.icmp_signed(">", f.index(left), f.index(half))) as (both, single):
-                with both:
-                    tile(row, rows)
-                with single:
-                    tile(row, half)
-
-    def _overlapping_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
+    def _amx_tiles(self, f: TileFrame, tiles: Range, one: _OneTile) -> None:
         """Emit register tiles of two AMX tiles of rows, then the last one of one tile. The last AMX tile ends with the
         last row."""
         rows, height, m = self.space.plan.rows, self.space.height, f.extent(self.space.m)
@@ -249,9 +221,11 @@ class _ProductEmitter:
 
         def tile(t: Index, count: int) -> None:
             firsts = [f.iadd(f.imul(t, rows), i * height) for i in range(count)]
-            one([
-                _TileRows(f.imin(first, last), first, f.imin(f.isub(m, first), height)) for first in firsts
-            ], count * height)
+            if isinstance(m, int) and m % height == 0:
+                one([firsts[0], firsts[-1]], [_TileRows(firsts[0], firsts[0], count * height)], count * height)
+                return
+            parts = [_TileRows(f.imin(first, last), first, f.imin(f.isub(m, first), height)) for first in firsts]
+            one([parts[0].start, parts[-1].start], parts, count * height)
 
         begin, end = tiles
         pairs = f.iceil(f.imax(f.isub(m, height), 0), rows) if rows > height else 0
@@ -261,15 +235,12 @@ class _ProductEmitter:
         f.loop(begin, end, 1, lambda t, _: tile(t, 1))
 
     def _multiply(self, f: TileFrame, rows: int, tail: bool) -> None:
-        """Emit the function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile. With tiles that
-        overlap, the address of the second one's rows follows that of the first one's, `a`."""
+        """Emit the function `(buffers, sizes, a, b, sums, steps)` that multiplies one register tile. With AMX, the
+        address of the second tile's rows follows that of the first one's, `a`."""
         s = self.space
         *a, b, sums, steps = f.arguments[2:]
         block = f.imul(s.column_depth(f), BLOCK)
-        amx_tiles = 2 if s.how.way == "tiles" and rows > s.height else 1
-        lines = [a[i] if i < len(a) else f.at(a[0], f.imul(i * s.height, s.a_row(f)), s.numbers.element)
-                 for i in range(amx_tiles)]
-        at = Operands(lines, s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
+        at = Operands(a[: 2 if rows > s.height else 1], s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
         depth = self._depth(f, steps)
         if s.how.way == "tiles":
             tiles.multiply_amx(f, s.how, s.amx_rows(f), s.blocks(tail), at, depth)

@@ -119,11 +119,15 @@ class LineSpace(ProductSpace):
 
     def amx_rows(self, f: TileFrame) -> Index:
         """The number of rows of one AMX tile."""
-        overlaps = self.how.instruction.overlap and self.m.known is None
-        return f.imin(f.extent(self.m), BLOCK) if overlaps else self.height
+        return f.imin(f.extent(self.m), BLOCK) if self.m.known is None else self.height
 
     def row(self, f: TileFrame, tile: Index) -> Index:
         return f.imul(tile, self.plan.rows) if self.how.way == "tiles" else super().row(f, tile)
+
+    def first_row(self, f: TileFrame, tile: Index) -> Index:
+        """The first row that register tile `tile` reads: the last AMX tile ends with the last row."""
+        row = self.row(f, tile)
+        return f.imin(row, f.isub(f.extent(self.m), self.amx_rows(f))) if self.how.way == "tiles" else row
 
     def blocks(self, tail: bool) -> int:
         """The number of blocks computed of a panel; of a tail of unknown width, all."""
