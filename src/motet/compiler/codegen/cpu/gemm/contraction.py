@@ -58,8 +58,10 @@ class ContractionEmitter(PackedOperands, Tiles):
 
         f.loop(begin, end, 1, task, [f.index(-1)] if plan.keeps else [])
         f.ret_void()
-        packs = [self.pack_phase()] if plan.shared else []
-        workspaces = [self.shared_elements() * self.bytes] if plan.shared else []
+        packs, workspaces = [], []
+        if plan.shared:
+            columns = f.imul(f.iceil(f.extent(self.n), plan.width), plan.width)
+            packs, workspaces = [self.pack_phase()], [f.imul(f.imul(columns, self.depth(f)), self.bytes)]
         return self.code(self.title, packs, self.scratch_bytes, workspaces, self.packings())
 
     def packings(self) -> dict[int, Packing]:

@@ -107,11 +107,6 @@ class PackedOperands(ContractionSpace):
 
         self.call(f, "widen", (source, target, deep), write)
 
-    def shared_elements(self) -> int:
-        depth, n = product_of(self.c.depth).known, self.n.known
-        assert depth is not None and n is not None
-        return -(-n // self.plan.width) * self.plan.width * depth
-
     def pack_phase(self) -> Phase:
         """The phase that packs the panels of B; a task packs a group of panels for a piece of K."""
         plan, c = self.plan, self.c

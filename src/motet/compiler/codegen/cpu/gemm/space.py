@@ -16,6 +16,7 @@ from motet.compiler.codegen.cpu.emit.builder import I64, PTR, Index, Splat
 from motet.compiler.codegen.cpu.emit.epilogue import Views, finish
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
+    Depth,
     PartialVector,
     TileFrame,
     narrow,
@@ -160,6 +161,15 @@ class ProductSpace:
             return
         with f.if_then(f.icmp_signed(">", f.index(panels[1]), f.index(whole))):
             panel(whole, True)
+
+    def depth_nest(self, f: TileFrame, inner: Depth, b_step: Index | None) -> list[Depth]:
+        """The loops along K around `inner`. B has `b_step` numbers for all steps of `inner`, None: it is in place."""
+        result = [inner]
+        for size, dim in reversed(self.c.depth[:-1]):
+            step = f.extent(self.c.b.strides[dim]) if b_step is None else b_step
+            result.insert(0, Depth(f.extent(size), f.extent(self.c.a.strides[dim]), step))
+            b_step = None if b_step is None else f.imul(b_step, f.extent(size))
+        return result
 
     # -- tiles -----------------------------------------------------------------------------------
 

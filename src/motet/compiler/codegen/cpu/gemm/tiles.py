@@ -51,7 +51,11 @@ class Tiles(ContractionSpace):
             c.product.dtype if widened else c.b.dtype, () if widened else c.product.rhs.casts,
             tuple(PartialVector(plan.lanes) if packed else lanes for _, lanes in vectors),
         )
-        depth = self._depth(f, a_step, packed, deep)
+        size, dim = c.depth[-1]
+        length = deep if self.blocked else f.extent(size)
+        width = plan.packed_width if plan.b_mode == "packed" and not self.widens else plan.width
+        b_step = width if packed else f.extent(c.b.strides[dim]) if dim >= 0 else 0
+        depth = self.depth_nest(f, Depth(length, a_step, b_step), f.imul(width, length) if packed else None)
         places = [(row, column, lanes) for row in range(rows) for column, lanes in vectors]
         memory = [f.at(sums, row * self.tile_width + column, self.element) for row, column, _ in places]
         views = None if self.blocked else self.views(f, m, n, outer)
@@ -71,19 +75,6 @@ class Tiles(ContractionSpace):
             f.store_vector(value, at, self.element)
         if views is not None:
             self.finish_rows(f, views, sums, rows, vectors)
-
-    def _depth(self, f: TileFrame, a_step: Index, packed: bool, deep: Index) -> list[Depth]:
-        c, plan = self.c, self.plan
-        result: list[Depth] = []
-        b_step: Index = plan.packed_width if plan.b_mode == "packed" and not self.widens else plan.width
-        for level, (size, dim) in reversed(list(enumerate(c.depth))):
-            last = level + 1 == len(c.depth)
-            length = deep if plan.depth_block is not None else f.extent(size)
-            a = a_step if last else f.extent(c.a.strides[dim])
-            b = b_step if packed else (f.extent(c.b.strides[dim]) if dim >= 0 else 0)
-            result.insert(0, Depth(length, a, b))
-            b_step = f.imul(b_step, length)
-        return result
 
     def _emit_tile_along_k(self, f: TileFrame, rows: int, tail: bool) -> None:
         """Emit `rows x columns` dot products along K, then the epilogue on each row's vector of columns."""

@@ -30,7 +30,7 @@ from typing import Literal
 from llvmlite import ir
 
 from motet.compiler.codegen.cpu.emit.builder import I8, I32, Index
-from motet.compiler.codegen.cpu.gemm.microkernel import Depth, TileFrame, task_function
+from motet.compiler.codegen.cpu.gemm.microkernel import TileFrame, task_function
 from motet.compiler.codegen.cpu.gemm.space import Range
 from motet.compiler.codegen.cpu.kernel_class import KernelClass
 from motet.compiler.codegen.cpu.products import bfloat_reading, byte_reading, tiles
@@ -241,19 +241,10 @@ class _ProductEmitter:
         *a, b, sums, steps = f.arguments[2:]
         block = f.imul(s.column_depth(f), BLOCK)
         at = Operands(a[: 2 if rows > s.height else 1], s.a_row(f), b, block, sums, s.tile_width, not s.blocked)
-        depth = self._depth(f, steps)
+        if s.k.known is not None and not s.blocked:
+            steps = f.idiv(s.stepped_depth(f), s.how.step)
+        depth = s.depth_nest(f, inner_depth(s.how, steps), f.imul(s.padded_depth(f), BLOCK))
         if s.how.way == "tiles":
             tiles.multiply_amx(f, s.how, s.amx_rows(f), s.blocks(tail), at, depth)
         else:
             tiles.multiply_tile(f, s.how, rows, s.blocks(tail), at, depth)
-
-    def _depth(self, f: TileFrame, steps: ir.Value) -> list[Depth]:
-        """The loops along K, with their strides in numbers."""
-        s = self.space
-        known = s.k.known is not None and not s.blocked
-        result = [inner_depth(s.how, f.idiv(s.stepped_depth(f), s.how.step) if known else steps)]
-        b_step = f.imul(s.padded_depth(f), BLOCK)
-        for size, dim in reversed(s.c.depth[:-1]):
-            result.insert(0, Depth(f.extent(size), f.extent(s.c.a.strides[dim]), b_step))
-            b_step = f.imul(b_step, f.extent(size))
-        return result
