@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -12,12 +11,10 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     MEMORY_TYPES,
     PartialVector,
     TileFrame,
-    read_vector,
     task_function,
     transpose,
-    widen,
 )
-from motet.compiler.codegen.cpu.gemm.space import ContractionSpace, Range
+from motet.compiler.codegen.cpu.gemm.space import ContractionSpace, Range, Vectors
 from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.strides import ONE, product_of
 
@@ -90,20 +87,19 @@ class PackedOperands(ContractionSpace):
 
     def widen_panel(self, f: TileFrame, source: ir.Value, target: ir.Value, deep: Index) -> None:
         """Widen a packed panel of `deep` steps to `target`."""
-        c, plan = self.c, self.plan
+        plan = self.plan
 
         def write(g: TileFrame) -> None:
-            lanes, element = plan.lanes, MEMORY_TYPES[c.b.dtype]
+            source, target, deep = g.arguments[2:]
 
             def vector(i: Index, _: list[ir.Value]) -> None:
-                for v in range(plan.vectors):
-                    from_ = g.iadd(g.imul(i, plan.packed_width), v * lanes)
-                    at = g.iadd(g.imul(i, plan.width), v * lanes)
-                    raw = g.load_vector(g.at(g.arguments[2], from_, element), element, lanes)
-                    wide = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
-                    g.store_vector(wide, g.at(g.arguments[3], at, self.element), self.element)
+                for column in range(0, plan.width, plan.lanes):
+                    from_ = g.iadd(g.imul(i, plan.packed_width), column)
+                    at = g.iadd(g.imul(i, plan.width), column)
+                    wide = self.read(g, self.c.b, source, from_, 1, PartialVector(plan.lanes))
+                    g.store_vector(wide, g.at(target, at, self.element), self.element)
 
-            g.loop(0, g.arguments[4], 1, vector)
+            g.loop(0, deep, 1, vector)
 
         self.call(f, "widen", (source, target, deep), write)
 
@@ -148,8 +144,7 @@ class PackedOperands(ContractionSpace):
 
     def _emit_pack_b(self, g: TileFrame, tail: bool) -> None:
         c, plan = self.c, self.plan
-        source, target, deep, count = g.arguments[2:6]
-        columns: Index = count if self.n.known is None else self.n.known % plan.width
+        source, target, deep, left = g.arguments[2:6]
         known_deep: Index = deep
         loops = list(c.depth)
         if len(loops) > 1 or (plan.depth_block is None and not plan.shared and loops[0][0].known is not None):
@@ -167,54 +162,47 @@ class PackedOperands(ContractionSpace):
             length = known_deep
             destination = g.at(target, g.imul(base, plan.width), self.element)
             if step == 1 and step_n != 1 and not tail:
-                self._pack_transposed(g, at, destination, length, step_n)
+                self._pack_transposed(g, at, destination, length)
             else:
-                self._pack_rows(g, at, destination, (0, length), step, step_n, columns if tail else None)
+                self._pack_rows(g, at, destination, (0, length), step, self.vectors(g, tail, left))
 
         nest(0, source, 0)
 
     def _pack_rows(
-        self, g: TileFrame, source: ir.Value, target: ir.Value, depth: Range, step: Index, step_n: Index,
-        left: Index | None,
+        self, g: TileFrame, source: ir.Value, target: ir.Value, depth: Range, step: Index, vectors: Vectors
     ) -> None:
-        c, plan = self.c, self.plan
-        element = MEMORY_TYPES[c.b.dtype]
+        """Copy some steps of K vector by vector, zeros for those that do not exist."""
+        c, plan, existing = self.c, self.plan, dict(vectors)
+        step_n = g.extent(c.b.strides[c.column])
 
         def row(k: Index, _: list[ir.Value]) -> None:
-            at = g.at(source, g.imul(k, step), element)
+            at = g.at(source, g.imul(k, step), MEMORY_TYPES[c.b.dtype])
             to = g.at(target, g.imul(k, plan.width), self.element)
-            for v in range(plan.vectors):
-                lanes = PartialVector(plan.lanes, None if left is None else g.isub(left, v * plan.lanes))
-                if isinstance(lanes.count, int) and lanes.count >= plan.lanes:
-                    lanes = PartialVector(plan.lanes)
-                if isinstance(lanes.count, int) and lanes.count <= 0:
-                    vector = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
-                else:
-                    raw = read_vector(g, g.at(at, g.imul(v * plan.lanes, step_n), element), c.b.dtype, step_n, lanes)
-                    vector = widen(g, raw, c.b.dtype, c.product.rhs.casts, c.product.dtype)
-                g.store_vector(vector, g.at(to, v * plan.lanes, self.element), self.element)
+            for column in range(0, plan.width, plan.lanes):
+                vector: ir.Value = ir.Constant(ir.VectorType(self.element, plan.lanes), None)
+                if column in existing:
+                    vector = self.read(g, c.b, at, g.imul(column, step_n), step_n, existing[column])
+                g.store_vector(vector, g.at(to, column, self.element), self.element)
 
         g.loop(*depth, 1, row)
 
-    def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index, step_n: Index) -> None:
+    def _pack_transposed(self, g: TileFrame, source: ir.Value, target: ir.Value, deep: Index) -> None:
         """Transpose squares of `lanes x lanes` in registers, then the remaining steps of K element by element."""
-        c, plan = self.c, self.plan
-        element, lanes = MEMORY_TYPES[c.b.dtype], plan.lanes
-        whole = g.imul(g.idiv(deep, lanes), lanes)
+        c, plan, lanes = self.c, self.plan, self.plan.lanes
+        step_n, whole = g.extent(c.b.strides[c.column]), g.imul(g.idiv(deep, lanes), lanes)
 
         def square(k: Index, _: list[ir.Value]) -> None:
-            for v in range(plan.vectors):
+            for column in range(0, plan.width, lanes):
                 columns = [
-                    g.load_vector(g.at(source, g.iadd(g.imul(v * lanes + i, step_n), k), element), element, lanes)
+                    self.read(g, c.b, source, g.iadd(g.imul(column + i, step_n), k), 1, PartialVector(lanes))
                     for i in range(lanes)
                 ]
-                wide = [widen(g, column, c.b.dtype, c.product.rhs.casts, c.product.dtype) for column in columns]
-                for i, vector in enumerate(transpose(g, wide)):
-                    to = g.iadd(g.imul(g.iadd(k, i), plan.width), v * lanes)
+                for i, vector in enumerate(transpose(g, columns)):
+                    to = g.iadd(g.imul(g.iadd(k, i), plan.width), column)
                     g.store_vector(vector, g.at(target, to, self.element), self.element)
 
         g.loop(0, whole, lanes, square)
-        self._pack_rows(g, source, target, (whole, deep), 1, step_n, None)
+        self._pack_rows(g, source, target, (whole, deep), 1, self.vectors(g, False, 0))
 
     def pack_a(self, f: TileFrame, source: ir.Value, target: ir.Value, rows: Index, deep: Index) -> None:
         """Copy a block of A to `target`, widened, with the order of its memory kept: rows or K outermost."""
@@ -236,23 +224,17 @@ class PackedOperands(ContractionSpace):
         """Copy two nested loops, each given as (extent, source stride, target stride), the inner one by vectors."""
         c, lanes = self.c, self.plan.lanes
         source, target = g.arguments[2:4]
-        element = MEMORY_TYPES[c.a.dtype]
 
         def line(i: Index, _: list[ir.Value]) -> None:
-            at = g.at(source, g.imul(i, outer[1]), element)
+            at = g.at(source, g.imul(i, outer[1]), MEMORY_TYPES[c.a.dtype])
             to = g.at(target, g.imul(i, outer[2]), self.element)
 
-            def piece(lanes_here: int) -> Callable[[Index, list[ir.Value]], None]:
-                def body(j: Index, _: list[ir.Value]) -> None:
-                    raw = read_vector(
-                        g, g.at(at, g.imul(j, inner[1]), element), c.a.dtype, inner[1], PartialVector(lanes_here)
-                    )
-                    wide = widen(g, raw, c.a.dtype, c.product.lhs.casts, c.product.dtype)
-                    g.store_vector(wide, g.at(to, j, self.element), self.element)
-                return body
+            def piece(j: Index, count: int) -> None:
+                wide = self.read(g, c.a, at, g.imul(j, inner[1]), inner[1], PartialVector(count))
+                g.store_vector(wide, g.at(to, j, self.element), self.element)
 
             whole = g.imul(g.idiv(inner[0], lanes), lanes)
-            g.loop(0, whole, lanes, piece(lanes))
-            g.loop(whole, inner[0], 1, piece(1))
+            g.loop(0, whole, lanes, lambda j, _: piece(j, lanes))
+            g.loop(whole, inner[0], 1, lambda j, _: piece(j, 1))
 
         g.loop(0, outer[0], 1, line)

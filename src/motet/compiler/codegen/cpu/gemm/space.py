@@ -20,6 +20,7 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     PartialVector,
     TileFrame,
     narrow,
+    read_vector,
     shared_function,
     widen,
 )
@@ -296,6 +297,14 @@ class ContractionSpace(ProductSpace):
             return plan.depth_block or f.extent(c.depth[0][0]), 1
         dim = c.depth[-1][1]
         return self.stride(f, c.a), f.extent(c.a.strides[dim]) if dim >= 0 else 0
+
+    def read(
+        self, f: TileFrame, place: StridedAccess, base: ir.Value, offset: Index, stride: Index, lanes: PartialVector
+    ) -> ir.Value:
+        """Elements of A or B, `stride` apart, from `offset` after the address `base` on, in the type of the product."""
+        casts = (self.c.product.lhs if place is self.c.a else self.c.product.rhs).casts
+        at = f.at(base, offset, MEMORY_TYPES[place.dtype])
+        return widen(f, read_vector(f, at, place.dtype, stride, lanes), place.dtype, casts, self.c.product.dtype)
 
     def depth(self, f: TileFrame) -> Index:
         """The steps along K."""

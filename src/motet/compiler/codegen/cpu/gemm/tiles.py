@@ -9,7 +9,6 @@ from llvmlite import ir
 from motet.compiler.codegen.cpu.emit.builder import Index
 from motet.compiler.codegen.cpu.gemm.microkernel import (
     LINE,
-    MEMORY_TYPES,
     Ahead,
     Depth,
     PartialVector,
@@ -17,8 +16,6 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     TileOperands,
     accumulate,
     horizontal_sum,
-    read_vector,
-    widen,
 )
 from motet.compiler.codegen.cpu.gemm.space import ContractionSpace
 
@@ -88,14 +85,8 @@ class Tiles(ContractionSpace):
 
         def steps(lanes: PartialVector) -> Callable[[Index, list[ir.Value]], list[ir.Value]]:
             def body(k: Index, sums: list[ir.Value]) -> list[ir.Value]:
-                xs = [
-                    self._along(f, a, f.iadd(f.imul(r, a_row), k), c.a.dtype, c.product.lhs.casts, lanes)
-                    for r in range(rows)
-                ]
-                ys = [
-                    self._along(f, b, f.iadd(f.imul(j, b_row), k), c.b.dtype, c.product.rhs.casts, lanes)
-                    for j in range(columns)
-                ]
+                xs = [self.read(f, c.a, a, f.iadd(f.imul(r, a_row), k), 1, lanes) for r in range(rows)]
+                ys = [self.read(f, c.b, b, f.iadd(f.imul(j, b_row), k), 1, lanes) for j in range(columns)]
                 return [
                     f.multiply_add(xs[i // columns], ys[i % columns], total) if c.product.is_float
                     else f.add(f.mul(xs[i // columns], ys[i % columns]), total)
@@ -117,9 +108,3 @@ class Tiles(ContractionSpace):
                 vector = f.insert_element(vector, total, ir.Constant(ir.IntType(32), j))
             lane = PartialVector(wide, columns if columns < wide else None)
             self.finish(f, views, self.add(f, vector, self.initial(f, views, row, 0, lane)), row, 0, lane)
-
-    def _along(
-        self, f: TileFrame, base: ir.Value, offset: Index, dtype: str, casts: tuple[str, ...], lanes: PartialVector
-    ) -> ir.Value:
-        raw = read_vector(f, f.at(base, offset, MEMORY_TYPES[dtype]), dtype, 1, lanes)
-        return widen(f, raw, dtype, casts, self.c.product.dtype)

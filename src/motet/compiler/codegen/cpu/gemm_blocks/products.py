@@ -25,7 +25,6 @@ from motet.compiler.codegen.cpu.gemm.microkernel import (
     PartialVector,
     TileFrame,
     horizontal_sum,
-    read_vector,
     widen,
 )
 from motet.compiler.codegen.cpu.gemm.plan import scratch_layout
@@ -216,14 +215,12 @@ class _BlockEmitter(ContractionEmitter):
         blocks = found.depth // found.block
         lanes = min(self.plan.lanes, found.block & -found.block)
         copy = f.at(target, rows * blocks if self.sides_left else 0, F32)
-        element = MEMORY_TYPES[c.a.dtype]
         zero = ir.Constant(ir.VectorType(F32, lanes) if lanes > 1 else F32, None if lanes > 1 else 0.0)
 
         def block(r: int, b: Index) -> None:
             def some(i: Index, sums: list[ir.Value]) -> list[ir.Value]:
                 k = f.iadd(f.imul(b, found.block), i)
-                at = f.at(x, f.iadd(f.imul(row, r), f.imul(k, step)), element)
-                value = widen(f, read_vector(f, at, c.a.dtype, step, PartialVector(lanes)), c.a.dtype, (), "f32")
+                value = self.read(f, c.a, x, f.iadd(f.imul(row, r), f.imul(k, step)), step, PartialVector(lanes))
                 if self.copies:
                     f.store_vector(value, f.at(copy, f.iadd(r * found.depth, k), F32), F32)
                 return [f.fadd(sums[0], value)]
