@@ -219,19 +219,21 @@ class _ProductEmitter:
         rows, height, m = self.space.plan.rows, self.space.height, f.extent(self.space.m)
         last = f.isub(m, self.space.amx_rows(f))
 
+        def pair(t: Index, _: list[ir.Value]) -> None:
+            first = f.imul(t, rows)
+            one([first, f.iadd(first, height)], [_TileRows(first, first, rows)], rows)
+
         def tile(t: Index, count: int) -> None:
             firsts = [f.iadd(f.imul(t, rows), i * height) for i in range(count)]
-            if isinstance(m, int) and m % height == 0:
-                one([firsts[0], firsts[-1]], [_TileRows(firsts[0], firsts[0], count * height)], count * height)
-                return
             parts = [_TileRows(f.imin(first, last), first, f.imin(f.isub(m, first), height)) for first in firsts]
             one([parts[0].start, parts[-1].start], parts, count * height)
 
         begin, end = tiles
-        pairs = f.iceil(f.imax(f.isub(m, height), 0), rows) if rows > height else 0
         if rows > height:
-            f.loop(begin, f.imin(end, pairs), 1, lambda t, _: tile(t, 2))
-            begin = f.imax(begin, pairs)
+            whole, pairs = f.idiv(m, rows), f.iceil(f.imax(f.isub(m, height), 0), rows)
+            f.loop(begin, f.imin(end, whole), 1, pair)
+            f.loop(f.imax(begin, whole), f.imin(end, pairs), 1, lambda t, _: tile(t, 2))
+            begin = f.imax(begin, f.imax(whole, pairs))
         f.loop(begin, end, 1, lambda t, _: tile(t, 1))
 
     def _multiply(self, f: TileFrame, rows: int, tail: bool) -> None:
