@@ -35,23 +35,57 @@ class Product:
         return self.dtype in ("f32", "f64")
 
 
+@dataclass(frozen=True)
+class SumBody:
+    """Reads the operations of a body with one accumulator, by the numbers of values."""
+
+    stage: Stage
+
+    @property
+    def accumulator(self) -> int:
+        """The number of the accumulator, after the inputs and before what operations make."""
+        return len(self.stage.inputs)
+
+    def operation(self, number: int, *names: str) -> Scalar | None:
+        """The operation that makes value `number`, if its name is one of `names`."""
+        made = self.stage.body[number - self.accumulator - 1] if number > self.accumulator else None
+        return made if made is not None and made.op in names else None
+
+    def through(self, number: int, *casts: str) -> tuple[int, tuple[str, ...]]:
+        """The value that value `number` is through casts of `casts`, and these, the first one applied first."""
+        found: list[str] = []
+        while (cast := self.operation(number, *casts)) is not None:
+            found.insert(0, cast.op)
+            number = cast.operands[0]
+        return number, tuple(found)
+
+    def input(self, number: int, *casts: str) -> int | None:
+        """The input that value `number` is, through casts of `casts`."""
+        source, _ = self.through(number, *casts)
+        return source if source < self.accumulator else None
+
+    def constant(self, number: int) -> int | None:
+        """The integer that value `number` is, if it is one."""
+        made = self.operation(number, "arith.constant")
+        return None if made is None or made.value is None else int(made.value)
+
+
 def match_product(stage: Stage) -> Product | None:
     """Read the body of `stage` as a sum of products: one output, two inputs, casts of them, a product, a sum."""
     if len(stage.inputs) != 2 or len(stage.outputs) != 1 or len(stage.yields) != 1:
         return None
-    first = len(stage.inputs) + 1
-    defined = {first + k: op for k, op in enumerate(stage.body)}
-    total = defined.get(stage.yields[0])
-    if total is None or total.op not in ("arith.addf", "arith.addi") or first - 1 not in total.operands:
+    r = SumBody(stage)
+    total = r.operation(stage.yields[0], "arith.addf", "arith.addi")
+    if total is None or r.accumulator not in total.operands:
         return None
-    addend = total.operands[1] if total.operands[0] == first - 1 else total.operands[0]
-    number, widened = _through_casts(addend, defined)
-    product = defined.get(number)
-    if product is None or product.op not in ("arith.mulf", "arith.muli"):
+    addend = total.operands[1] if total.operands[0] == r.accumulator else total.operands[0]
+    number, widened = r.through(addend, *_CASTS)
+    product = r.operation(number, "arith.mulf", "arith.muli")
+    if product is None:
         return None
     if widened and (product.op == "arith.muli" or set(widened) != {"arith.extf"}):
         return None
-    factors = [_through_casts(operand, defined) for operand in product.operands]
+    factors = [r.through(operand, *_CASTS) for operand in product.operands]
     if sorted(number for number, _ in factors) != [0, 1]:
         return None
     dtype = _product_dtype(total.dtype)
@@ -59,14 +93,6 @@ def match_product(stage: Stage) -> Product | None:
         return None
     (a, a_casts), (b, b_casts) = factors
     return Product(Operand(a, a_casts), Operand(b, b_casts), dtype)
-
-
-def _through_casts(number: int, defined: dict[int, Scalar]) -> tuple[int, tuple[str, ...]]:
-    casts: list[str] = []
-    while (op := defined.get(number)) is not None and op.op in _CASTS:
-        casts.append(op.op)
-        number = op.operands[0]
-    return number, tuple(reversed(casts))
 
 
 def _product_dtype(dtype: str) -> str | None:

@@ -11,6 +11,7 @@ from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.contraction import Contraction
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage, Value, row_major
+from motet.compiler.kernels.product import SumBody
 from motet.compiler.kernels.strides import ONE
 from motet.compiler.targets.cpu import CpuTarget
 
@@ -106,33 +107,10 @@ class _BlockBody:
     shifts: int | None
 
 
-class _Reader:
-    """Reads the operations of a body."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.first = len(stage.inputs) + 1
-        self.stage = stage
-
-    def operation(self, number: int, *names: str) -> Scalar | None:
-        """The operation that makes value `number`, if its name is one of `names`."""
-        made = self.stage.body[number - self.first] if number >= self.first else None
-        return made if made is not None and made.op in names else None
-
-    def input(self, number: int, *casts: str) -> int | None:
-        """The input that value `number` is, through casts of `casts`."""
-        while (cast := self.operation(number, *casts)) is not None:
-            number = cast.operands[0]
-        return number if number < self.first - 1 else None
-
-    def number(self, number: int) -> int | None:
-        made = self.operation(number, "arith.constant")
-        return None if made is None or made.value is None else int(made.value)
-
-
 def _match_body(stage: Stage) -> _BlockBody | None:
-    r = _Reader(stage)
+    r = SumBody(stage)
     total = r.operation(stage.yields[0], "arith.addf")
-    product = None if total is None or total.operands[0] != r.first - 1 else r.operation(
+    product = None if total is None or total.operands[0] != r.accumulator else r.operation(
         total.operands[1], "arith.mulf")
     if product is None or product.dtype != "f32":
         return None
@@ -149,25 +127,25 @@ def _match_body(stage: Stage) -> _BlockBody | None:
     field = _match_field(r, real.operands[0] if whole is None else whole.operands[0])
     if field is None or (whole is not None and zeros is None):
         return None
-    casts = ("arith.extf",) if product.operands[0] >= r.first else ()
+    casts = ("arith.extf",) if product.operands[0] > r.accumulator else ()
     return _BlockBody(field[0], field[1], left, casts, field[2], scales, zeros, shifts)
 
 
-def _match_field(r: _Reader, number: int) -> tuple[int, int, int] | None:
+def _match_field(r: SumBody, number: int) -> tuple[int, int, int] | None:
     """The bits, the dimension of the numbers in a word, and the input of the words."""
     right = r.operation(number, "arith.shrsi")
     left = None if right is None else r.operation(right.operands[0], "arith.shli")
     low = None if left is None else r.operation(left.operands[1], "arith.subi")
     if right is None or left is None or low is None:
         return None
-    words, unused = r.input(left.operands[0]), r.number(right.operands[1])
+    words, unused = r.input(left.operands[0]), r.constant(right.operands[1])
     scaled = r.operation(low.operands[1], "arith.muli")
     cast = None if scaled is None else r.operation(scaled.operands[0], "arith.index_cast")
     index = None if cast is None else r.operation(cast.operands[0], "linalg.index")
     if unused is None or words is None or scaled is None or index is None or index.value is None:
         return None
     bits = 32 - unused
-    if bits not in _BITS or r.number(scaled.operands[1]) != bits or r.number(low.operands[0]) != unused:
+    if bits not in _BITS or r.constant(scaled.operands[1]) != bits or r.constant(low.operands[0]) != unused:
         return None
     return bits, int(index.value), words
 

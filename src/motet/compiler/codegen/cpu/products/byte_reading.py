@@ -9,11 +9,13 @@ from motet.compiler.codegen.cpu.products.instructions import BYTES
 from motet.compiler.codegen.cpu.products.product import Factor, LineProduct
 from motet.compiler.kernels import contraction as contraction_reading
 from motet.compiler.kernels.kernel import Kernel, Scalar, Stage
+from motet.compiler.kernels.product import SumBody
 from motet.compiler.kernels.strides import ZERO, Extent, StridedAccess, place_of
 from motet.compiler.kernels.windows import Windows, read_windows
 from motet.compiler.targets.cpu import CpuTarget
 
 _BYTES = ("i8", "ui8")
+_CASTS = ("arith.extsi", "arith.extui")
 
 
 def match(kernel: Kernel, _: CpuTarget) -> LineProduct | None:
@@ -66,62 +68,52 @@ def _match_windows(kernel: Kernel, read: Windows, factors: tuple[Factor, Factor]
 
 def _match_body(kernel: Kernel, stage: Stage) -> tuple[Factor, Factor] | None:
     """The operands of a body that adds their product to an accumulator, computed in 32 bits."""
-    first = len(stage.inputs) + 1
-    defined = {first + k: op for k, op in enumerate(stage.body)}
-    total = defined.get(stage.yields[0])
-    if total is None or total.op != "arith.addi" or total.dtype != "i32" or total.operands.count(first - 1) != 1:
+    r = SumBody(stage)
+    total = r.operation(stage.yields[0], "arith.addi")
+    if total is None or total.dtype != "i32" or total.operands.count(r.accumulator) != 1:
         return None
-    product = defined.get(total.operands[0] if total.operands[1] == first - 1 else total.operands[1])
-    if product is None or product.op != "arith.muli":
+    product = r.operation(total.operands[0] if total.operands[1] == r.accumulator else total.operands[1], "arith.muli")
+    if product is None:
         return None
-    factors = [_match_factor(kernel, stage, defined, number) for number in product.operands]
+    factors = [_match_factor(kernel, r, number) for number in product.operands]
     a, b = factors
     return None if a is None or b is None or a.input == b.input else (a, b)
 
 
-def _match_factor(kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int) -> Factor | None:
-    op = defined.get(number)
-    if op is None or op.dtype != "i32":
+def _match_factor(kernel: Kernel, r: SumBody, number: int) -> Factor | None:
+    if (minus := r.operation(number, "arith.subi")) is not None:
+        bare = _match_factor(kernel, r, minus.operands[0])
+        zero = _match_zero(kernel, r, minus.operands[1])
+        if minus.dtype != "i32" or bare is None or bare.zero or zero is None:
+            return None
+        return replace(bare, zero=zero[0], zero_casts=zero[1])
+    cast = r.operation(number, *_CASTS)
+    source, casts = r.through(number, *_CASTS)
+    if cast is None or cast.dtype != "i32" or source >= r.accumulator or len(set(casts)) != 1:
         return None
-    if op.op == "arith.subi":
-        bare = _match_factor(kernel, stage, defined, op.operands[0])
-        zero = _match_zero(kernel, stage, defined, op.operands[1])
-        return None if bare is None or bare.zero or zero is None else replace(bare, zero=zero[0], zero_casts=zero[1])
-    casts, source = _casts(defined, number)
-    if not casts or source >= len(stage.inputs) or len(set(casts)) != 1:
-        return None
-    access = stage.inputs[source]
+    access = r.stage.inputs[source]
     if kernel.values[access.value].dtype not in _BYTES:
         return None
     return Factor(source, casts[0] == "arith.extui")
 
 
 def _match_zero(
-    kernel: Kernel, stage: Stage, defined: dict[int, Scalar], number: int
+    kernel: Kernel, r: SumBody, number: int
 ) -> tuple[StridedAccess | int, tuple[str, ...]] | None:
     """A zero point: a constant, or an input that does not change along K."""
-    casts, source = _casts(defined, number)
-    op = defined.get(source)
-    if op is not None:
-        return (int(op.value), ()) if op.op == "arith.constant" and not casts and op.value is not None else None
-    if source >= len(stage.inputs) or len(set(casts)) > 1:
+    if (constant := r.constant(number)) is not None:
+        return constant, ()
+    source, casts = r.through(number, *_CASTS)
+    if source >= r.accumulator or len(set(casts)) > 1:
         return None
-    access = stage.inputs[source]
+    access = r.stage.inputs[source]
     value = kernel.values[access.value]
-    place = place_of(kernel, access, len(stage.sizes))
+    place = place_of(kernel, access, len(r.stage.sizes))
     if access.padding is not None or value.role not in ("argument", "constant") or place is None:
         return None
     if value.dtype not in ((*_BYTES, "i16", "ui16") if casts else ("i32", "ui32")):
         return None
-    return None if any(place.strides[d] != ZERO for d in stage.reductions) else (place, casts)
-
-
-def _casts(defined: dict[int, Scalar], number: int) -> tuple[tuple[str, ...], int]:
-    casts: list[str] = []
-    while (op := defined.get(number)) is not None and op.op in ("arith.extsi", "arith.extui"):
-        casts.append(op.op)
-        number = op.operands[0]
-    return tuple(casts), number
+    return None if any(place.strides[d] != ZERO for d in r.stage.reductions) else (place, casts)
 
 
 def _zeros_fit(found: LineProduct, stage: Stage) -> bool:
