@@ -142,7 +142,7 @@ def _loaded(job: Job) -> Generator[Program]:
     from motet.compiler.ir._mlir import ir
     from motet.compiler.ir.program import STRICT_TOKENS, UNCHECKED
     from motet.compiler.kernels.roles import structures_kept
-    from motet.compiler.passes.fuse.group import SEPARATE_SIBLINGS
+    from motet.compiler.passes.fuse.marks import SEPARATE_SIBLINGS
     from motet.compiler.passes.fuse.narrow_products import PRECISION
 
     data = _source(job)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import Role, is_unit_reshape, role_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import INTERLEAVED, MARK, TOGETHER
+from motet.compiler.passes.fuse.marks import INTERLEAVED, MARK, TOGETHER
 
 _MOST = 64  # insertions of one kernel, each a stage
 _INDEX_ARITHMETIC = ("linalg.index", "arith.addi", "arith.subi", "arith.constant")

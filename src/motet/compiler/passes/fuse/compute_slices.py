@@ -22,7 +22,7 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.kernels.roles import Role, computes_its_points, role_of
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.boxes import Box, box_of, meet, slice_at
-from motet.compiler.passes.fuse.group import INTERLEAVED, JOINED, MARK, TOGETHER
+from motet.compiler.passes.fuse.marks import INTERLEAVED, JOINED, MARK, TOGETHER
 
 _MOST = 8  # slices of one result
 _MARKS = (INTERLEAVED, JOINED, MARK, TOGETHER)

@@ -22,7 +22,7 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.roles import computes_its_points
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import MARK, TOGETHER
+from motet.compiler.passes.fuse.marks import MARK, TOGETHER
 
 _MOST = 4  # parts
 

@@ -17,7 +17,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.boxes import Box, box_of, insert_at, meet, slice_at, whole
-from motet.compiler.passes.fuse.group import MARK, TOGETHER
+from motet.compiler.passes.fuse.marks import MARK, TOGETHER
 
 _MOST = 32  # parts of one tensor
 

@@ -21,7 +21,7 @@ from motet.compiler.ir.attributes import maps_of
 from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.nests import PRODUCT, read_instead, steps_of, widened
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.marks import MARK
 
 _MOVING = ["linalg.yield"]
 

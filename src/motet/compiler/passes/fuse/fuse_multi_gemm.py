@@ -22,7 +22,7 @@ from motet.compiler.kernels.multi_gemm import ProductShape
 from motet.compiler.kernels.roles import Role, Structure, structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import FunctionView
-from motet.compiler.passes.fuse.group import JOINED, MARK
+from motet.compiler.passes.fuse.marks import JOINED, MARK
 
 _LARGEST = 24  # operations of one kernel
 

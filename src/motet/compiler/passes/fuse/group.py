@@ -15,7 +15,6 @@ from functools import cached_property
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import captured_values
 from motet.compiler.kernels.roles import (
-    ALIASES,
     DENSE_ROLES,
     Role,
     Structure,
@@ -23,6 +22,7 @@ from motet.compiler.kernels.roles import (
     role_of,
     structure_of,
 )
+from motet.compiler.passes.fuse.marks import HELD, INTERLEAVED, JOINED, MARK, TOGETHER
 from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
 from motet.compiler.passes.fuse.rules import (
     JOINING,
@@ -34,20 +34,10 @@ from motet.compiler.passes.fuse.rules import (
     waits_for,
     written_space,
 )
+from motet.compiler.passes.fuse.stored_views import StoredViews
 from motet.compiler.passes.normalise.store_scalar_results import is_stored_scalar
 
-MARK = "motet.attention"  # operation attribute: the number of the attention that an operation belongs to
-JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM that an operation belongs to
-
-INTERLEAVED = "motet.interleaved"  # operation attribute: the number of the tensor that an insertion helps to make
-
 _MARKED = {MARK: Role.ATTENTION, JOINED: Role.CONTRACTION, INTERLEAVED: Role.MOVEMENT}
-
-TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
-
-HELD = "motet.held"  # operation attribute: one program holds what this reduces, in whatever dimensions
-
-SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions
 
 
 @dataclass(eq=False)
@@ -83,6 +73,7 @@ class _Grouper:
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
         self.roles = {o: role_of(o) for o in self.operations}
+        self.views = StoredViews(self.roles, self.terminator)
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
         self.groups: list[Group] = []
@@ -95,55 +86,12 @@ class _Grouper:
             if marks:
                 self._place_marked(operation, marks[0])
                 continue
-            if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self._leaves_kernels(operation)):
+            if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self.views.leaves_kernels(operation)):
                 continue
-            if role is Role.VIEW and not self._needs_memory(operation):
+            if role is Role.VIEW and not self.views.needs_memory(operation):
                 continue
             self._place(operation, role)
         return Grouping(self.groups, self.roles, self.owner)
-
-    def _leaves_kernels(self, free: ir.Operation) -> bool:
-        """Whether a tensor without data is a result, becomes one under another shape, or is the initial value of a
-        launch's buffer."""
-        users = [use.owner.operation for use in free.results[0].uses]
-        return any(
-            user == self.terminator or self.roles.get(user) is Role.ALIAS
-            or (user.name == "func.call" and free.name != "tensor.empty")
-            for user in users
-        )
-
-    def _needs_memory(self, view: ir.Operation) -> bool:
-        """Whether a view must be stored in memory. Views become part of linalg operations that read them, of further
-        views, and of concatenations and insertions grouped with their parts; all other readers need them in memory.
-        Reshapes in between may add or drop unit dimensions, where single elements are read. Padding only becomes part
-        of windows and convolutions."""
-        pads = view.name == "tensor.pad"
-        for use in view.results[0].uses:
-            user = use.owner.operation
-            role = self.roles.get(user)
-            if role is Role.VIEW and user.name != "tensor.pad" and not pads:
-                continue
-            if not pads and (TOGETHER in user.attributes or self._leads_to_parts(user)):
-                continue
-            if not pads and (INTERLEAVED in user.attributes or self._leads_to_points(user)):
-                continue
-            if user.name != "linalg.generic" or (pads and role not in (Role.CONVOLUTION, Role.WINDOW)):
-                return True
-        return False
-
-    def _leads_to_parts(self, reshape: ir.Operation) -> bool:
-        """Whether a unit reshape is only read by concatenations that are grouped with their parts."""
-        users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
-        return bool(users) and is_unit_reshape(reshape) and all(TOGETHER in user.attributes for user in users)
-
-    def _leads_to_points(self, reshape: ir.Operation) -> bool:
-        """Whether a unit reshape is only read by element-wise operations, gathers and transpositions, point by point.
-        Loops, which would read a view in each iteration, and products need one."""
-        users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
-        points = (Role.ELEMENTWISE, Role.VIEW, Role.OPAQUE)
-        return bool(users) and is_unit_reshape(reshape) and all(
-            user.name == "linalg.generic" and self.roles.get(user) in points for user in users
-        )
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
         """Places operations with the same mark in one group. Only its last operation is read outside, so that the

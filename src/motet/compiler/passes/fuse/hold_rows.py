@@ -14,7 +14,7 @@ from math import prod
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import HELD, MARK
+from motet.compiler.passes.fuse.marks import HELD, MARK
 from motet.compiler.passes.fuse.rules import space_of
 
 _COLUMNS = 4096  # elements of a column: with 32 bytes of each row, half of the registers of an SM

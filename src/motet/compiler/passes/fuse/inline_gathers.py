@@ -19,8 +19,8 @@ from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.kernels.roles import Role, role_of, structure_of
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.inline_indices import gathers, merged
+from motet.compiler.passes.fuse.marks import MARK
 
 _MOST = 8  # operations of the reader
 _SIMPLE = (

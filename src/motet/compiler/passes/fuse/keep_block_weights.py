@@ -31,7 +31,7 @@ from motet.compiler.operators.pointwise import split
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.block_weights import BlockWeights, block_weights
 from motet.compiler.passes.fuse.evaluate_factored import Evaluator
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.marks import MARK
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 
 _BLOCKS = "blocks"

@@ -27,8 +27,8 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.nests import copied, is_elementwise, is_product, nest
 from motet.compiler.kernels.roles import DENSE_ROLES, Role, Structure, known_number, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.loop_tensors import extent, filled
+from motet.compiler.passes.fuse.marks import MARK
 from motet.compiler.passes.fuse.quantised import Quantised, Side, holds_bytes, read_quantised
 
 _LARGEST = (1 << 31) - 1

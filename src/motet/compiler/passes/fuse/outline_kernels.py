@@ -25,14 +25,8 @@ from motet.compiler.ir.remap import remap
 from motet.compiler.ir.source_names import NAMES, computed_names
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import (
-    INTERLEAVED,
-    SEPARATE_SIBLINGS,
-    TOGETHER,
-    Group,
-    Grouping,
-    group_block,
-)
+from motet.compiler.passes.fuse.group import Group, Grouping, group_block
+from motet.compiler.passes.fuse.marks import INTERLEAVED, SEPARATE_SIBLINGS, TOGETHER
 
 KIND = "motet.kind"  # function attribute: the role of the group that became the kernel
 

@@ -18,7 +18,7 @@ from math import prod
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import Role, computes_its_points, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import HELD, MARK
+from motet.compiler.passes.fuse.marks import HELD, MARK
 from motet.compiler.passes.fuse.rules import space_of
 
 _MOST = 6  # operations repeated for a reduction

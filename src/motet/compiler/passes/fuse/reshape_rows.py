@@ -20,7 +20,7 @@ from motet.compiler.ir.program import Program
 from motet.compiler.kernels.roles import Role, is_unit_reshape, structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.candidates import Candidate, FunctionView
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.marks import MARK
 from motet.compiler.passes.fuse.reshape_common_shape import NoRefinement, inward, outward
 from motet.compiler.passes.fuse.rewrite_candidate import CandidateBuilder
 from motet.compiler.passes.fuse.rules import LARGEST_GROUP, Space, space_of

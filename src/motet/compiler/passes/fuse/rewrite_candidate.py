@@ -11,7 +11,7 @@ from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import extent_of
 from motet.compiler.kernels.roles import known_number, structure_of
 from motet.compiler.passes.fuse.candidates import Candidate, Triangle
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.marks import MARK
 from motet.compiler.passes.fuse.reshape_common_shape import Axis, Extents, NoRefinement, Reshape, ReshapedTensor, Slice
 
 Key = tuple[int, int]  # the number of an operation, and of its operand

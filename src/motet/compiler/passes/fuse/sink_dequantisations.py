@@ -23,8 +23,8 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.nests import border_of, converted, is_elementwise, nest, read_instead, steps_of
 from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.loop_tensors import filled
+from motet.compiler.passes.fuse.marks import MARK
 from motet.compiler.passes.fuse.quantised import Known, Quantised, holds_bytes, read_quantised
 
 _READERS = (Role.ELEMENTWISE, Role.REDUCTION, Role.WINDOW)

@@ -20,7 +20,7 @@ from motet.compiler.ir.erase import erase_unused
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import MARK
+from motet.compiler.passes.fuse.marks import MARK
 
 
 @dataclass(frozen=True)

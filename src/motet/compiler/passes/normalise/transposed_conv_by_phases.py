@@ -27,7 +27,7 @@ from motet.compiler.ir.nests import nest
 from motet.compiler.ir.program import parameters_of
 from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 from motet.compiler.passes.base import FunctionPass
-from motet.compiler.passes.fuse.group import INTERLEAVED
+from motet.compiler.passes.fuse.marks import INTERLEAVED
 from motet.compiler.passes.normalise.phases import PhasedAxis, PhaseRun, ResultPhase
 from motet.compiler.passes.normalise.repeating import element_wise_users, is_initial
 from motet.compiler.passes.normalise.spread_convolution import (
