@@ -4,7 +4,7 @@
     v3[i]  += v2[i,j]             →
 
 A stage is inlined if its only output is a temporary, all its dimensions are parallel, and no arithmetic is repeated:
-it has one reader whose access visits each element once, or its body is a copy.
+it has one reader whose access visits each element once, or its body is a copy, or a few integers computed of places.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from motet.compiler.ir.affine import compose_maps, identity_map
 from motet.compiler.kernels.identities import simplified
 from motet.compiler.kernels.kernel import Access, Kernel, Scalar, Stage
 from motet.compiler.kernels.overwritten import without_overwritten
+
+_FEW = 6  # operations that are computed again
+_INTEGERS = (
+    "linalg.index", "arith.constant", "arith.index_cast", "arith.trunci", "arith.extsi", "arith.extui", "arith.addi",
+    "arith.subi", "arith.muli",
+)
 
 
 def compose(kernel: Kernel) -> Kernel:
@@ -77,8 +83,8 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
     if len(uses) != 1:
         return None
     access = uses[0]
-    number = not stage.sizes and not stage.inputs  # depends on extents alone: free to recompute
-    if stage.body and not number and not _visits_once(access, reader):
+    place = not stage.inputs and (not stage.sizes or costs_nothing([scalar.op for scalar in stage.body]))
+    if stage.body and not place and not _visits_once(access, reader):
         return None
     if stage.body and _is_contraction(reader):
         return None
@@ -87,6 +93,11 @@ def _inline(stage: Stage, reader: Stage) -> Stage | None:
     if any(s.op == "linalg.index" and access.map[int(s.value or 0)].single is None for s in stage.body):
         return None
     return _merge(stage, reader, access)
+
+
+def costs_nothing(operations: Sequence[str]) -> bool:
+    """Whether a body of these `operations`, which reads no tensor, may be computed again for each reader's point."""
+    return len(operations) <= _FEW and all(name in _INTEGERS for name in operations)
 
 
 def tables(stage: Stage) -> list[Access]:

@@ -64,6 +64,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "inline-gathers",
     "flatten-concats",
     "collect-insertions",
+    "recompute-places",
     "hold-rows",
     "repeat-element-wise",
     "fuse-multi-gemm",

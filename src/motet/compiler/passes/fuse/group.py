@@ -22,7 +22,7 @@ from motet.compiler.kernels.roles import (
     role_of,
     structure_of,
 )
-from motet.compiler.passes.fuse.marks import HELD, INTERLEAVED, JOINED, MARK, TOGETHER
+from motet.compiler.passes.fuse.marks import HELD, INTERLEAVED, JOINED, MARK, PLACES, TOGETHER
 from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
 from motet.compiler.passes.fuse.rules import (
     JOINING,
@@ -72,7 +72,7 @@ class _Grouper:
         self.fuse_siblings = fuse_siblings
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
-        self.roles = {o: role_of(o) for o in self.operations}
+        self.roles = {o: Role.VIEW if PLACES in o.attributes else role_of(o) for o in self.operations}
         self.views = StoredViews(self.roles, self.terminator)
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}

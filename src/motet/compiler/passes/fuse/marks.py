@@ -5,4 +5,5 @@ JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM tha
 INTERLEAVED = "motet.interleaved"  # operation attribute: the number of the tensor that an insertion helps to make
 TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
 HELD = "motet.held"  # operation attribute: one program holds what this reduces, in whatever dimensions
+PLACES = "motet.places"  # operation attribute: kernels compute these numbers where they read them
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions

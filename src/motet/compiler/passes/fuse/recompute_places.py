@@ -1,0 +1,44 @@
+"""recompute-places: marks tensors of places, which kernels of GPUs compute where they read them.
+
+    %j = linalg.generic … { linalg.index 0 }              %j = linalg.generic {motet.places} … { linalg.index 0 }
+    %k = linalg.generic ins(%same, %j) { select }    →    %k = linalg.generic ins(%same, %j) { select }
+    linalg.generic ins(%k) { minsi }                      linalg.generic ins(%k) { minsi }
+
+The place of a maximum is then found by one launch. Processors read the numbers from memory, which takes less time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.kernels.compose import costs_nothing
+from motet.compiler.kernels.roles import Role, role_of
+from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.fuse.marks import MARK, PLACES
+from motet.compiler.passes.fuse.partial_sorts import numbers_places
+
+
+@dataclass(frozen=True)
+class RecomputePlaces(FunctionPass):
+    """Considers integers of known extents that follow from indices by a few operations."""
+
+    name = "recompute-places"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
+        for block in function.regions[0].blocks:
+            for entry in block.operations:
+                if PLACES not in entry.operation.attributes and _makes_places(entry.operation):
+                    entry.operation.attributes[PLACES] = ir.UnitAttr.get()
+                    found = True
+        return found
+
+
+def _makes_places(operation: ir.Operation) -> bool:
+    if operation.name != "linalg.generic" or len(operation.results) != 1 or not numbers_places(operation):
+        return False
+    if MARK in operation.attributes or role_of(operation) is not Role.ELEMENTWISE:
+        return False
+    *body, _ = [entry.operation.name for entry in operation.regions[0].blocks[0].operations]
+    return ir.RankedTensorType(operation.results[0].type).has_static_shape and costs_nothing(body)
