@@ -60,7 +60,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "distribute-concats",
     "sink-reshapes",
     "inline-indices",
-    Cleaned(("compute-gathered",)),
+    Cleaned(("compute-gathered", "resolve-extracts")),
     "inline-gathers",
     "flatten-concats",
     "collect-insertions",

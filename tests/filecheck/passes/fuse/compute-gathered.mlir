@@ -54,3 +54,58 @@ func.func @kept(%x: tensor<9xf32>, %i: tensor<5xi64>) -> (tensor<5xf32>, tensor<
   } -> tensor<5xf32>
   return %a, %y : tensor<5xf32>, tensor<5xf32>
 }
+
+// Few elements of a difference that is also read otherwise are computed where they are read; many are read from memory.
+// CHECK-LABEL: func.func @few
+// CHECK-SAME: %[[X:.*]]: tensor<64x100xf32>, %[[M:.*]]: tensor<64x1xf32>
+// CHECK: linalg.generic
+// CHECK: linalg.generic
+// CHECK: %[[L:.*]] = tensor.extract %[[X]]
+// CHECK: %[[R:.*]] = tensor.extract %[[M]]
+// CHECK: arith.subf %[[L]], %[[R]]
+// CHECK-LABEL: func.func @many
+// CHECK: %[[D:.*]] = linalg.generic
+// CHECK: tensor.extract %[[D]]
+#same = affine_map<(a, b) -> (a, b)>
+func.func @few(%x: tensor<64x100xf32>, %m: tensor<64x1xf32>, %i: tensor<64xi64>)
+    -> (tensor<64x100xf32>, tensor<64xf32>) {
+  %e = tensor.empty() : tensor<64x100xf32>
+  %d = linalg.generic {indexing_maps = [#same, affine_map<(a, b) -> (a, 0)>, #same],
+      iterator_types = ["parallel", "parallel"]} ins(%x, %m : tensor<64x100xf32>, tensor<64x1xf32>)
+      outs(%e : tensor<64x100xf32>) {
+  ^bb0(%p: f32, %q: f32, %out: f32):
+    %v = arith.subf %p, %q : f32
+    linalg.yield %v : f32
+  } -> tensor<64x100xf32>
+  %f = tensor.empty() : tensor<64xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>],
+      iterator_types = ["parallel"]} ins(%i : tensor<64xi64>) outs(%f : tensor<64xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %l = linalg.index 0 : index
+    %v = tensor.extract %d[%l, %k] : tensor<64x100xf32>
+    linalg.yield %v : f32
+  } -> tensor<64xf32>
+  return %d, %y : tensor<64x100xf32>, tensor<64xf32>
+}
+
+func.func @many(%x: tensor<64x100xf32>, %m: tensor<64x1xf32>, %i: tensor<64x20xi64>) -> tensor<64x20xf32> {
+  %e = tensor.empty() : tensor<64x100xf32>
+  %d = linalg.generic {indexing_maps = [#same, affine_map<(a, b) -> (a, 0)>, #same],
+      iterator_types = ["parallel", "parallel"]} ins(%x, %m : tensor<64x100xf32>, tensor<64x1xf32>)
+      outs(%e : tensor<64x100xf32>) {
+  ^bb0(%p: f32, %q: f32, %out: f32):
+    %v = arith.subf %p, %q : f32
+    linalg.yield %v : f32
+  } -> tensor<64x100xf32>
+  %f = tensor.empty() : tensor<64x20xf32>
+  %y = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]}
+      ins(%i : tensor<64x20xi64>) outs(%f : tensor<64x20xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %l = linalg.index 0 : index
+    %v = tensor.extract %d[%l, %k] : tensor<64x100xf32>
+    linalg.yield %v : f32
+  } -> tensor<64x20xf32>
+  return %y : tensor<64x20xf32>
+}

@@ -1,26 +1,31 @@
-"""compute-gathered: computes what a gather reads from another gather at the places that it reads.
+"""compute-gathered: computes what a gather reads at the places that it reads, from another gather or few of many.
 
     %a = linalg.generic ins(%i) { tensor.extract %x[%in, index 1] }         linalg.generic ins(%j) {
     linalg.generic ins(%j) { tensor.extract %a[index 0, %in] }        →       %0 = tensor.extract %i[index 0]
                                                                               tensor.extract %x[%0, %in] }
 
 Resizing one axis after the other, and a gather from a padded image, are then one launch. Gathers with other readers are
-left unchanged, and those that would read too many elements for each result.
+left unchanged, and those that would read too many elements for each result. So are element-wise operations of which a
+gather reads a large part; a loss that reads one element of each row of `log_softmax` computes that element alone, and
+the others are not stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.kernels.roles import structure_of
+from motet.compiler.kernels.roles import Role, computes_its_points, role_of, structure_of
 from motet.compiler.passes.base import Pass
-from motet.compiler.passes.fuse.group import MARK
 from motet.compiler.passes.fuse.inline_indices import gathers
+from motet.compiler.passes.fuse.marks import MARK
 
 _MOST = 600  # operations that are written
+_FEWER = 8  # how many times as many elements as a gather reads an element-wise operation computes
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,8 @@ class ComputeGathered(Pass):
                 while (maker := _maker(reader)) is not None:
                     for extract in _reads(reader, maker.results[0]):
                         _compute(extract, maker)
-                    maker.erase()
+                    if not any(True for _ in maker.results[0].uses):
+                        maker.erase()
                     found = True
         return found
 
@@ -51,17 +57,32 @@ def _reads(reader: ir.Operation, source: ir.Value) -> list[ir.Operation]:
 
 
 def _maker(reader: ir.Operation) -> ir.Operation | None:
-    """A gather of whose result `reader` alone reads elements."""
+    """A gather of whose result `reader` alone reads elements, or an element-wise operation of which it reads few."""
     for extract in _body(reader):
         if extract.name != "tensor.extract" or isinstance(extract.operands[0].owner, ir.Block):
             continue
         maker, own = extract.operands[0].owner.operation, _reads(reader, extract.operands[0])
-        is_read_elsewhere = len(list(extract.operands[0].uses)) != len(own)
-        if maker.name != "linalg.generic" or is_read_elsewhere or not _is_gather(maker):
+        if maker.name != "linalg.generic" or len(own) * len(_body(maker)) > _MOST:
             continue
-        if len(own) * len(_body(maker)) <= _MOST:
+        is_read_elsewhere = len(list(extract.operands[0].uses)) != len(own)
+        if (not is_read_elsewhere and _is_gather(maker)) or _is_read_rarely(maker, reader, len(own)):
             return maker
     return None
+
+
+def _is_read_rarely(maker: ir.Operation, reader: ir.Operation, count: int) -> bool:
+    """Whether a reader of `count` elements for each result reads few of those of an element-wise operation, of which
+    the others then need no memory. An operand of the same extents has its places checked."""
+    if MARK in maker.attributes or len(maker.results) != 1 or role_of(maker) is not Role.ELEMENTWISE:
+        return False
+    if not computes_its_points(maker):
+        return False
+    made, read = ir.RankedTensorType(maker.results[0].type), structure_of(reader)
+    if read is None or not made.has_static_shape or any(size is None for size in read.sizes):
+        return False
+    sized = [operand for operand in list(maker.operands)[:-1] if isinstance(operand.type, ir.RankedTensorType)]
+    whole = any(list(ir.RankedTensorType(operand.type).shape) == list(made.shape) for operand in sized)
+    return whole and prod(size or 0 for size in read.sizes) * count * _FEWER <= prod(made.shape)
 
 
 def _is_gather(maker: ir.Operation) -> bool:
@@ -83,10 +104,12 @@ def _compute(extract: ir.Operation, maker: ir.Operation) -> None:
     with ir.InsertionPoint(extract), maker.location:
         arguments = list(maker.regions[0].blocks[0].arguments)[:-1]
         for argument, value, map_ in zip(arguments, maker.operands, maps, strict=False):
-            at = [places[ir.AffineDimExpr(each).position] for each in map_.results]
-            known[argument] = value if not isinstance(value.type, ir.RankedTensorType) else ir.Operation.create(
-                "tensor.extract", results=[argument.type], operands=[value, *at]
-            ).result
+            if not isinstance(value.type, ir.RankedTensorType):
+                known[argument] = value
+                continue
+            at = [_place(entry, places) for entry in map_.results]
+            kinds = [argument.type]
+            known[argument] = ir.Operation.create("tensor.extract", results=kinds, operands=[value, *at]).result
         *work, last = _body(maker)
         for operation in work:
             if operation.name == "linalg.index":
@@ -98,3 +121,10 @@ def _compute(extract: ir.Operation, maker: ir.Operation) -> None:
             known |= dict(zip(operation.results, copy.results, strict=True))
     extract.results[0].replace_all_uses_with(known.get(last.operands[0], last.operands[0]))
     extract.erase()
+
+
+def _place(entry: ir.AffineExpr, places: Sequence[ir.Value]) -> ir.Value:
+    """The index that the result of a map is at `places`."""
+    if isinstance(entry, ir.AffineDimExpr):
+        return places[entry.position]
+    return arith.ConstantOp(ir.IndexType.get(), ir.AffineConstantExpr(entry).value).result
