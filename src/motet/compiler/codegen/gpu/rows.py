@@ -99,10 +99,19 @@ class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
 
 
 def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
-    if any(contraction.takes(kernel, stage) or gathered(stage) for stage in stages):
+    if any(contraction.takes(kernel, stage) for stage in stages):
         return None
     found = match_stages(kernel, stages)
-    return found if found is not None and suits(found) else None
+    return found if found is not None and suits(found) and _gathers_for_rows(found) else None
+
+
+def _gathers_for_rows(rows: Rows) -> bool:
+    """Whether all places that are computed are those of rows, in tensors that the launch does not write."""
+    written = {access.value for stage in rows.stages for access in stage.outputs}
+    tables = [gathered(stage).values() for stage in rows.stages]
+    return not any(table and wide for table, wide in zip(tables, rows.wide, strict=True)) and not any(
+        written & {*table} for table in tables
+    )
 
 
 def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:

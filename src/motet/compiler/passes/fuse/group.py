@@ -131,7 +131,7 @@ class _Grouper:
             host.operations.append(operation)
             self.owner[operation] = host
             return
-        if role in JOINING and structure is not None:
+        if structure is not None and (role in JOINING or HELD in operation.attributes):
             siblings = self._siblings(operation, structure, producers)
             if siblings and not self.fuse_siblings:
                 self._open(operation, role, structure, producers)
@@ -140,7 +140,8 @@ class _Grouper:
                 self._merge(siblings[0], other)
             self._merge_chains(operation, structure, self._producers(operation))
             producers = self._producers(operation)
-            for group in reversed(_in_order(producers)):
+            others = self._over_same_rows(operation, role, structure, producers)
+            for group in [*reversed(_in_order(producers)), *others]:
                 if self._may_join(group, operation, role, structure, producers):
                     self._join(group, operation, role, structure, producers)
                     return
@@ -237,20 +238,23 @@ class _Grouper:
 
     def _producers(self, operation: ir.Operation) -> set[Group]:
         """The groups whose results `operation` reads, looking through operations that are not work."""
+        return self._makers(captured_values(operation))
+
+    def _makers(self, values: Iterable[ir.Value]) -> set[Group]:
+        """The groups that make `values`, or what they are views of."""
         found: set[Group] = set()
         seen: set[ir.Operation] = set()
-        stack = [operation]
+        stack = list(values)
         while stack:
-            for value in captured_values(stack.pop()):
-                owner = value.owner
-                if isinstance(owner, ir.Block):
-                    continue
-                owner = owner.operation
-                if owner in self.owner:
-                    found.add(self.owner[owner])
-                elif owner in self.roles and owner not in seen:
-                    seen.add(owner)
-                    stack.append(owner)
+            owner = stack.pop().owner
+            if isinstance(owner, ir.Block):
+                continue
+            owner = owner.operation
+            if owner in self.owner:
+                found.add(self.owner[owner])
+            elif owner in self.roles and owner not in seen:
+                seen.add(owner)
+                stack += captured_values(owner)
         return found
 
     def _may_join(
@@ -278,7 +282,10 @@ class _Grouper:
 
     def _reads_plainly(self, operation: ir.Operation, structure: Structure, group: Group) -> bool:
         """Whether every read of the group's values has dimensions in order: no slice, padding or transposition;
-        broadcasts are allowed."""
+        broadcasts are allowed. No place in them is computed."""
+        operands = list(operation.operands)
+        if group in self._makers(value for value in captured_values(operation) if value not in operands):
+            return False
         for operand, map_ in zip(operation.operands, structure.maps, strict=True):
             dims = [e.single for e in map_ if e.single is not None]
             while not isinstance(operand.owner, ir.Block):
@@ -345,21 +352,38 @@ class _Grouper:
 
     def _merge_chains(self, operation: ir.Operation, structure: Structure, producers: set[Group]) -> None:
         """Groups element-wise chains over one domain that have a common reader, together with the row reductions over
-        that domain that it reads: `f(x) * g(y)` is one pass, and f(x) is never stored."""
+        that domain, or of one result for each of its points, that it reads: `f(x) * g(y)` is one pass, and f(x) is
+        never stored."""
         extents = space_of(structure).extents
         meeting = [
             g for g in _in_order(producers)
-            if g.space.extents == extents and self._reads_plainly(operation, structure, g)
-            and (g.role is Role.ELEMENTWISE or (g.role is Role.REDUCTION and g.space.is_rows))
+            if self._reads_plainly(operation, structure, g) and (
+                (g.role is Role.ELEMENTWISE and g.space.extents == extents)
+                or (g.role is Role.REDUCTION and g.space.is_rows and extents in (g.space.extents, g.space.outer))
+            )
         ]
         host = next((g for g in meeting if g.role is Role.REDUCTION), meeting[0] if meeting else None)
         for other in meeting:
             if (
-                host is not None and other is not host and other.role is Role.ELEMENTWISE
+                host is not None and other is not host
+                and (other.role is Role.ELEMENTWISE or other.space == host.space)
                 and len(host.operations) + len(other.operations) < LARGEST_GROUP
                 and self._independent(host, other)
             ):
                 self._merge(host, other)
+
+    def _over_same_rows(
+        self, operation: ir.Operation, role: Role, structure: Structure, producers: set[Group]
+    ) -> list[Group]:
+        """The groups that reduce the same rows of what a reduction reads, or of what is made together with it."""
+        if role is not Role.REDUCTION or not (space := _space(operation, structure)).is_rows:
+            return []
+        read = {operand for operand in operation.operands if _is_stored(operand)}
+        return [
+            group for group in reversed(self.groups)
+            if group.role is Role.REDUCTION and group.space == space and group not in producers
+            and (producers & group.depends or any(read & set(each.operands) for each in group.operations))
+        ]
 
     # -- sibling convolutions --------------------------------------------------------------------
 
@@ -395,3 +419,8 @@ def _in_order(groups: Iterable[Group]) -> list[Group]:
 
 def _space(operation: ir.Operation, structure: Structure) -> Space:
     return space_of(structure, HELD in operation.attributes)
+
+
+def _is_stored(value: ir.Value) -> bool:
+    """Whether a tensor is an argument of the program."""
+    return isinstance(value.owner, ir.Block) and isinstance(value.type, ir.RankedTensorType)

@@ -3,7 +3,8 @@
     linalg.generic … maximum of %x over its rows      →      linalg.generic {motet.held} … maximum of %x over its rows
 
 A softmax or a normalisation over such dimensions is then one kernel, as one over the last dimensions is: its program
-reads short lines of neighbouring columns once, and keeps them in registers.
+reads short lines of neighbouring columns once, and keeps them in registers. Gathers are marked, too: those of one
+element for each row, as the loss of a class, are then part of the kernel that reduces the rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from math import prod
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
 from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.fuse.inline_indices import gathers
 from motet.compiler.passes.fuse.marks import HELD, MARK
 from motet.compiler.passes.fuse.rules import space_of
 
@@ -41,10 +43,14 @@ class HoldRows(FunctionPass):
 
 
 def _is_held(operation: ir.Operation) -> bool:
-    if operation.name != "linalg.generic" or MARK in operation.attributes or role_of(operation) is not Role.REDUCTION:
+    if operation.name != "linalg.generic" or MARK in operation.attributes:
         return False
     structure = structure_of(operation)
-    if structure is None or any(size is None for size in structure.sizes) or space_of(structure).is_trailing:
+    if structure is None or any(size is None for size in structure.sizes):
+        return False
+    if gathers(operation):
+        return not structure.reduced
+    if role_of(operation) is not Role.REDUCTION or space_of(structure).is_trailing:
         return False
     length = prod(structure.sizes[d] or 0 for d in structure.reduced)
     count = prod(size or 0 for d, size in enumerate(structure.sizes) if d not in structure.reduced)

@@ -4,6 +4,6 @@ MARK = "motet.attention"  # operation attribute: the number of the attention tha
 JOINED = "motet.joined"  # operation attribute: the number of the multi-GEMM that an operation belongs to
 INTERLEAVED = "motet.interleaved"  # operation attribute: the number of the tensor that an insertion helps to make
 TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
-HELD = "motet.held"  # operation attribute: one program holds what this reduces, in whatever dimensions
+HELD = "motet.held"  # operation attribute: one program holds what this reduces, or gathers it for its rows
 PLACES = "motet.places"  # operation attribute: kernels compute these numbers where they read them
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions

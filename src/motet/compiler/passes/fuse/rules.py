@@ -6,6 +6,7 @@
 | element-wise | of reductions | it runs over the rows, or over all their elements where those are the last dimensions |
 | reduction | that is element-wise | it reduces the last dimensions of the group's space, or alone reads the group |
 | reduction | of reductions | it reduces the same last dimensions of the same space |
+| gather | of reductions | programs of a GPU compute it for their rows, and it runs over these |
 
 Where programs of a GPU hold rows of any dimensions (`hold-rows`), these count as the last. A group has at most
 `LARGEST_GROUP` operations, and an operation does not join if two groups would then depend on each other (`waits_for`).
@@ -72,6 +73,8 @@ def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader
         if group is Role.REDUCTION:
             return space.extents == among.outer or (space.extents == among.extents and among.is_rows)
         return group in (Role.ELEMENTWISE, *WRITTEN) and space.extents == among.extents
+    if role is Role.OPAQUE:
+        return group is Role.REDUCTION and space.extents == among.outer
     if role is not Role.REDUCTION:
         return False
     if group is Role.ELEMENTWISE:

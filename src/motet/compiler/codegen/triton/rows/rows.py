@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from motet.compiler.codegen.gpu.accesses import source_of
+from motet.compiler.codegen.gpu.accesses import gathered, source_of
 from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form, FormTile
@@ -235,9 +235,12 @@ class _RowsEmitter:
 
     def _operands(self, s: int, known: dict[int, str]) -> list[str | None]:
         stage = self.rows.stages[s]
+        tables = gathered(stage)
         found: list[str | None] = []
-        for access in stage.inputs:
-            if access.value in self.producer:
+        for position, access in enumerate(stage.inputs):
+            if position in tables:
+                found.append(None)
+            elif access.value in self.producer:
                 if access.value not in known:
                     self._evaluate(self.producer[access.value], known)
                 found.append(known[access.value])
@@ -285,7 +288,8 @@ class _RowsEmitter:
                 dtype = self.rows.kernel.values[access.value].dtype
                 running.append(None if init is None else constant(init, dtype))
         operands = [*self._operands(s, known), *running]
-        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s))
+        tables = gathered(stage)
+        names = self.w.body(stage.body, operands, self._dtypes(s), self._points(s), tables=tables, sizes=stage.sizes)
         for access, k in zip(stage.outputs, stage.yields, strict=True):
             known[access.value] = names[k]
 
