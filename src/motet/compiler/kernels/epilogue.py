@@ -1,6 +1,7 @@
 """Epilogues: element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
 
-Every stage runs over the space of the main stage's output. Values of earlier stages are read at the point where they
+Every stage runs over the space of the main stage's output. A stage that reads no value of earlier ones is such a one if
+the main stage is element-wise, too, over equal extents. Values of earlier stages are read at the point where they
 were computed (identity in that space) and stay in registers unless they are results. All other values are read by a
 strided access over that space. Back ends emit the stages.
 """
@@ -120,8 +121,9 @@ def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...
     """The dimension of `main` for each dimension of `stage`, derived from its reads of values computed before."""
     dims: dict[int, int] = {}
     readers = [access for access in stage.inputs if access.value in made]
-    if not readers:
-        return None
+    if not readers:  # on other values, at the same points
+        is_alike = not main.reductions and stage.sizes == main.sizes and stage.outputs[0].map == main.outputs[0].map
+        return {d: d for d, size in enumerate(stage.sizes) if size != 1} if is_alike else None
     for access in readers:
         for entry, origin in zip(access.map, made[access.value], strict=True):
             ours, theirs = stage.along(entry), main.along(origin)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir.affine import Affine
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
-from motet.compiler.kernels.linked_dimensions import linked_dimensions, row_loops, with_equal_extents
+from motet.compiler.kernels.linked_dimensions import Class, RowLoops, linked_dimensions, row_loops, with_equal_extents
 from motet.compiler.kernels.reduction import Reduction, match_reductions
 from motet.compiler.kernels.strides import Extent, StridedAccess, place_of, product_of
 
@@ -49,11 +49,10 @@ def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:
     classes = linked_dimensions(stages, lambda stage, dimension: stage.sizes[dimension] != 1, _link)
     if classes is None or any(one is None for one in found):
         return None
-    loops = row_loops(stages, classes)
-    inner = _align(stages, loops.inner) if loops is not None else None
-    if loops is None or inner is None:
+    loops = _aligned(stages, classes) or _aligned(stages, _with_common_rows(stages, classes))
+    if loops is None:
         return None
-    outer = loops.outer
+    outer, inner = loops.outer, loops.inner
     dims: list[list[int | None]] = [[None for _ in stage.sizes] for stage in stages]
     for number, members in enumerate([*outer, *inner]):
         for s, d in members.items():
@@ -75,6 +74,19 @@ def _link(here: Affine, reader: Stage, there: Affine, producer: Stage) -> Sequen
     if reading is None and writing is None:
         return ()
     return None if reading is None or writing is None else ((reading, writing),)
+
+
+def _with_common_rows(stages: Sequence[Stage], classes: Sequence[Class]) -> list[Class]:
+    """`classes`, with one for the rows of independent stages where these are equally many."""
+    over = [members for members in classes if all(stages[s].iterators[d] == "parallel" for s, d in members.items())]
+    along = [members for members in classes if members not in over]
+    return [*with_equal_extents(over, lambda s, d: stages[s].sizes[d]), *along]
+
+
+def _aligned(stages: Sequence[Stage], classes: Sequence[Class]) -> RowLoops | None:
+    loops = row_loops(stages, classes)
+    inner = _align(stages, loops.inner) if loops is not None else None
+    return None if loops is None or inner is None else RowLoops(loops.outer, inner)
 
 
 def _align(stages: Sequence[Stage], inner: list[dict[int, int]]) -> list[dict[int, int]] | None:

@@ -9,7 +9,8 @@ Pieces are equal if the extent has a suitable divisor. Otherwise the last one is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir.affine import Affine, identity_map
@@ -30,13 +31,39 @@ def split_reductions(kernel: Kernel, most: int = 64, most_pieces: int = 64) -> K
     `most_pieces` pieces, and their combination. Applies only to order-independent reductions."""
     values = list(kernel.values)
     stages: list[Stage] = []
+    parts: set[Stage] = set()
+    movable = _reads_what_one_stage_writes(kernel.stages)
     for stage in kernel.stages:
         cut = cut_of(kernel, stage, most, most_pieces)
-        parts = None if cut is None else parts_of(stage, values, cut)
-        stages += [stage] if parts is None else [*parts.partial, *parts.combination]
+        if cut is None:
+            stages.append(stage)
+            continue
+        own = parts_of(stage, values, cut)
+        for part in own.partial:
+            stages.insert(_place(part, stages, parts) if movable else len(stages), part)
+            parts.add(part)
+        stages += own.combination
     if len(values) == len(kernel.values):
         return kernel
     return checked(replace(kernel, values=tuple(values), stages=tuple(stages)), "split_reductions")
+
+
+def _reads_what_one_stage_writes(stages: Sequence[Stage]) -> bool:
+    """Whether every value that stages read is written by at most one of them, before."""
+    writers = Counter(access.value for stage in stages for access in stage.outputs)
+    read = {access.value for stage in stages for access in (*stage.inputs, *stage.inits) if isinstance(access, Access)}
+    return all(writers[value] <= 1 for value in read)
+
+
+def _place(part: Stage, stages: Sequence[Stage], parts: Collection[Stage]) -> int:
+    """Where `part` follows parts of independent reductions, best those of equal extents, after what it reads."""
+    read = {access.value for access in part.inputs}
+    ready = [n + 1 for n, other in enumerate(stages) if any(access.value in read for access in other.outputs)]
+    first = max(ready, default=0)
+    end = first
+    while end < len(stages) and stages[end] in parts:
+        end += 1
+    return max((n + 1 for n in range(first, end) if stages[n].sizes == part.sizes), default=end)
 
 
 @dataclass(frozen=True)

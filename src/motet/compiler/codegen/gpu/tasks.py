@@ -90,12 +90,16 @@ def task_of(launch: LaunchPart) -> LoopTask:
 
 
 def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
-    """How many stages, including the first, can run while the first stage's result is in registers. Temporaries of
-    earlier stages count as arguments."""
-    count = 1
+    """How many stages, including the first, can run while the first stage's result is in registers, the last of them on
+    such results. Temporaries of earlier stages count as arguments."""
+    count = best = 1
+    written = {access.value for access in stages[0].outputs}
     while count < len(stages) and not _is_apart(kernel, stages[count]) and _fits(kernel, stages[: count + 1]):
+        if any(access.value in written for access in stages[count].inputs):
+            best = count + 1
+        written |= {access.value for access in stages[count].outputs}
         count += 1
-    return count
+    return best
 
 
 def _is_apart(kernel: Kernel, stage: Stage) -> bool:

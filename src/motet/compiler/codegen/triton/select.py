@@ -44,6 +44,7 @@ Class = LaunchClass[Any, Any, Form]
 CLASSES: tuple[Class, ...] = (
     TritonWindows(), TritonRows(), TritonProducts(), TritonContractions(), TritonDepthwise(), TritonLoops(),
 )
+_FUSED = (TritonLoops, TritonRows)  # classes of launches of which independent ones become one
 
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # for which splitting a product pays
@@ -59,13 +60,13 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
     """Code for `kernel`. Raises `UnsupportedOnGpu` if no class supports it."""
     if (found := attention.match(kernel)) is not None:
         return _attention(found, target)
-    kernel = contraction.laid_out(_divided(kernel, target), target)
+    kernel = contraction.laid_out(_divided(beside.by_component(kernel), target), target)
     kernel = _divided_product(kernel, target, windowed=True)
     kernel, packings = contraction.packed(kernel, target)
     kernel, filters = depthwise.packed(kernel)
     packings |= filters
     kernel = checked(joining.ordered(kernel), "the choice of layouts for a GPU")
-    launches = divide(kernel, CLASSES)
+    launches = beside.by_level(divide(kernel, CLASSES))
     spaces = workspaces(kernel, launches)
     names = loop_names(kernel)
     buffers = (*kernel.externals, *spaces)
@@ -81,7 +82,7 @@ def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
         launch = LaunchPart(kernel, launches[begin], read_after(launches, begin), buffers, symbol)
         kind, plan, forms = _formed(launch, target)
         stages, count = launch.stages, 1
-        if isinstance(kind, TritonLoops) and (more := _beside(launch, launches[begin:], target)) is not None:
+        if isinstance(kind, _FUSED) and (more := _beside(launch, launches[begin:], target)) is not None:
             count, forms = more
             stages = tuple(stage for each in launches[begin : begin + count] for stage in each)
         begin += count
@@ -108,8 +109,8 @@ def _formed(launch: LaunchPart, target: GpuTarget) -> tuple[Class, Any, tuple[Fo
 def _beside(
     first: LaunchPart, launches: Sequence[tuple[Stage, ...]], target: GpuTarget
 ) -> tuple[int, tuple[Form, ...]] | None:
-    """How many of `launches`, beginning with `first`, are independent and of the class `loops`, and their fused forms:
-    of their first forms, else of their last ones. None if only the first is."""
+    """How many of `launches`, beginning with `first`, are independent and of classes that are fused, and their fused
+    forms: of their first forms, else of their last ones. None if only the first is."""
     found: list[tuple[Form, ...]] = []
     for number, stages in enumerate(launches[: beside.MOST]):
         before = [stage for each in launches[:number] for stage in each]
@@ -117,7 +118,7 @@ def _beside(
             break
         launch = replace(first, stages=stages, read=read_after(launches, number))
         kind, _, forms = _formed(launch, target)
-        if not isinstance(kind, TritonLoops):
+        if not isinstance(kind, _FUSED):
             break
         found.append(forms)
     if len(found) < 2:

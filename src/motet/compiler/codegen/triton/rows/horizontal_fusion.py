@@ -7,16 +7,40 @@ which runs the text of its launch.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.triton.text.program import Form
-from motet.compiler.kernels.kernel import Access, Size, Stage
+from motet.compiler.kernels.kernel import Access, Kernel, Size, Stage
 from motet.compiler.kernels.strides import span_of
 
 _MARK = "@triton.jit\n"
 _NUMBER = "tl.program_id(0)"
 MOST = 32  # launches in one
+
+
+def by_component(kernel: Kernel) -> Kernel:
+    """`kernel`, with stages that need nothing of the others one after the other, with all that depends on them."""
+    stages = kernel.stages
+    component = list(range(len(stages)))
+    for number, stage in enumerate(stages):
+        for other in range(number):
+            if component[other] != component[number] and not are_apart([stages[other]], stage):
+                old, new = sorted((component[other], component[number]), reverse=True)
+                component = [new if each == old else each for each in component]
+    order = sorted(range(len(stages)), key=component.__getitem__)
+    return replace(kernel, stages=tuple(stages[number] for number in order))
+
+
+def by_level(launches: Sequence[tuple[Stage, ...]]) -> list[tuple[Stage, ...]]:
+    """`launches`, each as early as those that it waits for allow, so that independent ones are neighbours."""
+    levels: list[int] = []
+    for launch in launches:
+        waited = [level for level, other in zip(levels, launches, strict=False)
+                  if not all(are_apart(other, stage) for stage in launch)]
+        levels.append(1 + max(waited, default=-1))
+    return [launches[number] for number in sorted(range(len(launches)), key=levels.__getitem__)]
 
 
 def are_apart(earlier: Sequence[Stage], later: Stage) -> bool:
