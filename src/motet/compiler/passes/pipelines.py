@@ -68,6 +68,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "hold-rows",
     "repeat-element-wise",
     "fuse-multi-gemm",
+    "join-small-groups",
 )
 
 # A normalised program → one with larger kernels, for all other targets.

@@ -22,7 +22,7 @@ from motet.compiler.kernels.roles import (
     role_of,
     structure_of,
 )
-from motet.compiler.passes.fuse.marks import HELD, INTERLEAVED, JOINED, MARK, PLACES, TOGETHER
+from motet.compiler.passes.fuse.marks import BESIDE, HELD, INTERLEAVED, JOINED, MARK, PLACES, TOGETHER
 from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
 from motet.compiler.passes.fuse.rules import (
     JOINING,
@@ -91,7 +91,18 @@ class _Grouper:
             if role is Role.VIEW and not self.views.needs_memory(operation):
                 continue
             self._place(operation, role)
+        self._merge_beside()
         return Grouping(self.groups, self.roles, self.owner)
+
+    def _merge_beside(self) -> None:
+        """Merges the groups that `join-small-groups` has marked."""
+        hosts: dict[int, Group] = {}
+        for operation in [o for o in self.operations if BESIDE in o.attributes]:
+            group = self.owner[operation]
+            host = hosts.setdefault(ir.IntegerAttr(operation.attributes[BESIDE]).value, group)
+            if host is not group and (group.depends <= {host} or self._independent(host, group)):
+                host.role = Role.REDUCTION if group.role is Role.REDUCTION else host.role
+                self._merge(host, group)
 
     def _place_marked(self, operation: ir.Operation, mark: str) -> None:
         """Places operations with the same mark in one group. Only its last operation is read outside, so that the
@@ -338,9 +349,9 @@ class _Grouper:
         return not self._reaches(other, first) and not self._reaches(first, other)
 
     def _merge(self, group: Group, other: Group) -> None:
-        """Merges `other`, independent of `group`, into it."""
+        """Merges `other`, independent of `group` or only waiting for it, into it."""
         group.operations.extend(other.operations)
-        group.depends |= other.depends
+        group.depends |= other.depends - {group}
         for member in other.operations:
             self.owner[member] = group
         self.groups.remove(other)

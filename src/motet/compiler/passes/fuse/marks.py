@@ -6,4 +6,5 @@ INTERLEAVED = "motet.interleaved"  # operation attribute: the number of the tens
 TOGETHER = "motet.together"  # operation attribute: marks concatenations grouped with the operations that make the parts
 HELD = "motet.held"  # operation attribute: one program holds what this reduces, or gathers it for its rows
 PLACES = "motet.places"  # operation attribute: kernels compute these numbers where they read them
+BESIDE = "motet.beside"  # operation attribute: the number of a launch that has the operation's group and others
 SEPARATE_SIBLINGS = "motet.separate_siblings"  # module attribute: `group_block` must not fuse sibling convolutions

@@ -1,0 +1,119 @@
+"""join-small-groups: marks independent kernels that become one launch of a GPU, since none of them fills it.
+
+    a step of an optimiser over 12 tensors      →      one launch, with programs for each of the 12
+
+Only element-wise kernels and reductions along rows are joined, of known extents, that follow one another and wait for
+equally many kernels in a row: none of those then waits for another, whichever are joined. A concatenation of their
+results joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.find import captured_values
+from motet.compiler.kernels.roles import Role
+from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.fuse.group import Group, Grouping, group_block
+from motet.compiler.passes.fuse.marks import BESIDE, TOGETHER
+
+_POINTS = 1 << 20  # of a group: with more, its own programs fill a GPU
+_TENSORS = 96  # of one launch, whose addresses are its arguments
+_MOST = 32  # groups
+_NEAR = 4  # groups between neighbours
+
+
+@dataclass(frozen=True)
+class JoinSmallGroups(FunctionPass):
+    """Marks the first operation of each group by the number of its launch."""
+
+    name = "join-small-groups"
+
+    def run_on(self, function: ir.Operation) -> bool:
+        found = False
+        for block in function.regions[0].blocks:
+            for number, launch in enumerate(_launches(group_block(block))):
+                found = True
+                for group in launch.groups:
+                    mark = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+                    group.operations[0].attributes[BESIDE] = mark
+        return found
+
+
+@dataclass
+class _Launch:
+    """Groups that become one, and the tensors that they read and write."""
+
+    groups: list[Group] = field(default_factory=list[Group])
+    tensors: set[ir.Value] = field(default_factory=set[ir.Value])
+
+
+def _launches(grouping: Grouping) -> list[_Launch]:
+    """The launches of several groups."""
+    position = {group: number for number, group in enumerate(grouping.groups)}
+    level = _levels(grouping.groups)
+    open_launches: dict[int, _Launch] = {}
+    made: list[_Launch] = []
+    for group in grouping.groups:
+        if not _is_small(group):
+            continue
+        tensors = _tensors(group)
+        launch = open_launches.get(level[group])
+        if (
+            launch is None or len(launch.groups) >= _MOST or len(launch.tensors | tensors) > _TENSORS
+            or position[group] - position[launch.groups[-1]] > _NEAR
+        ):
+            launch = open_launches[level[group]] = _Launch()
+            made.append(launch)
+        launch.groups.append(group)
+        launch.tensors |= tensors
+    several = [launch for launch in made if len(launch.groups) > 1]
+    for group in grouping.groups:
+        launch = next((launch for launch in several if _is_put_together(group, launch)), None)
+        if launch is not None:
+            launch.groups.append(group)
+    return several
+
+
+def _levels(groups: list[Group]) -> dict[Group, int]:
+    """How many groups in a row each waits for, at most."""
+    found: dict[Group, int] = {}
+    for group in groups:
+        todo = [group]
+        while todo:
+            current = todo[-1]
+            missing = [other for other in current.depends if other not in found]
+            todo += missing
+            if not missing:
+                found[current] = 1 + max((found[other] for other in current.depends), default=-1)
+                todo.pop()
+    return found
+
+
+def _is_small(group: Group) -> bool:
+    if group.role not in (Role.ELEMENTWISE, Role.REDUCTION):
+        return False
+    kinds = [
+        ir.RankedTensorType(value.type) for operation in group.operations
+        for value in (*operation.operands, *operation.results) if isinstance(value.type, ir.RankedTensorType)
+    ]
+    return all(kind.has_static_shape and prod(kind.shape) <= _POINTS for kind in kinds)
+
+
+def _is_put_together(group: Group, launch: _Launch) -> bool:
+    """Whether a group concatenates results of a launch alone, which then writes them to their places."""
+    return group.role is Role.MOVEMENT and TOGETHER in group.operations[-1].attributes and (
+        bool(group.depends) and group.depends <= set(launch.groups)
+    )
+
+
+def _tensors(group: Group) -> set[ir.Value]:
+    """What a group reads and writes, and what it keeps: no fewer than its kernel has arguments."""
+    values = {value for operation in group.operations for value in captured_values(operation)}
+    values |= {result for operation in group.operations for result in operation.results}
+    own = set(group.operations)
+    users = {value: {use.owner.operation for use in value.uses} for value in values}
+    made = {value for value in values if not isinstance(value.owner, ir.Block) and value.owner.operation in own}
+    return {value for value in values if value not in made or not users[value] <= own}

@@ -1,0 +1,44 @@
+// RUN: motet opt %s --pipeline join-small-groups | filecheck %s
+
+#same = affine_map<(a) -> (a)>
+
+// Both read arguments alone. What reads the first of them, and a tensor that fills a GPU, stay as they are.
+// CHECK-LABEL: func.func @main
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.exp
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.log
+// CHECK-NOT: motet.beside
+func.func @main(%x: tensor<50xf32>, %y: tensor<70xf32>, %z: tensor<2000000xf32>)
+    -> (tensor<50xf32>, tensor<70xf32>, tensor<25xf32>, tensor<2000000xf32>) {
+  %e = tensor.empty() : tensor<50xf32>
+  %f = tensor.empty() : tensor<70xf32>
+  %g = tensor.empty() : tensor<25xf32>
+  %h = tensor.empty() : tensor<2000000xf32>
+  %s = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%x : tensor<50xf32>) outs(%e : tensor<50xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.exp %in : f32
+    linalg.yield %v : f32
+  } -> tensor<50xf32>
+  %t = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%y : tensor<70xf32>) outs(%f : tensor<70xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.log %in : f32
+    linalg.yield %v : f32
+  } -> tensor<70xf32>
+  %half = tensor.extract_slice %s[0] [25] [1] : tensor<50xf32> to tensor<25xf32>
+  %u = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%half : tensor<25xf32>) outs(%g : tensor<25xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.sin %in : f32
+    linalg.yield %v : f32
+  } -> tensor<25xf32>
+  %w = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%z : tensor<2000000xf32>) outs(%h : tensor<2000000xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.cos %in : f32
+    linalg.yield %v : f32
+  } -> tensor<2000000xf32>
+  return %s, %t, %u, %w : tensor<50xf32>, tensor<70xf32>, tensor<25xf32>, tensor<2000000xf32>
+}
