@@ -48,3 +48,21 @@ def test_what_is_written_twice_is_written_in_order(begin: int) -> None:
     expected[4:12] = a
     expected[begin : begin + 8] = b
     np.testing.assert_array_equal(got, expected)
+
+
+ROTATION = """
+func.func @main(%x: tensor<6x9xf32>) -> tensor<6x9xf32> {
+  %a = tensor.extract_slice %x[4, 0] [2, 9] [1, 1] : tensor<6x9xf32> to tensor<2x9xf32>
+  %b = tensor.extract_slice %x[0, 0] [4, 9] [1, 1] : tensor<6x9xf32> to tensor<4x9xf32>
+  %c = tensor.concat dim(0) %a, %b : (tensor<2x9xf32>, tensor<4x9xf32>) -> tensor<6x9xf32>
+  %d = tensor.extract_slice %c[0, 3] [6, 6] [1, 1] : tensor<6x9xf32> to tensor<6x6xf32>
+  %e = tensor.extract_slice %c[0, 0] [6, 3] [1, 1] : tensor<6x9xf32> to tensor<6x3xf32>
+  %f = tensor.concat dim(1) %d, %e : (tensor<6x6xf32>, tensor<6x3xf32>) -> tensor<6x9xf32>
+  return %f : tensor<6x9xf32>
+}"""
+
+
+def test_a_rotation_of_two_axes_is_one_launch() -> None:
+    made, x = generate(ROTATION), random(6, 9)
+    assert len(made.schedule.commands) == 1
+    np.testing.assert_array_equal(interpret(made, [x])[0], np.roll(x, (2, -3), (0, 1)))
