@@ -43,19 +43,19 @@ class JoinSmallGroups(FunctionPass):
 
 
 @dataclass
-class _Launch:
+class _Neighbours:
     """Groups that become one, and the tensors that they read and write."""
 
     groups: list[Group] = field(default_factory=list[Group])
     tensors: set[ir.Value] = field(default_factory=set[ir.Value])
 
 
-def _launches(grouping: Grouping) -> list[_Launch]:
+def _launches(grouping: Grouping) -> list[_Neighbours]:
     """The launches of several groups."""
     position = {group: number for number, group in enumerate(grouping.groups)}
     level = _levels(grouping.groups)
-    open_launches: dict[int, _Launch] = {}
-    made: list[_Launch] = []
+    open_launches: dict[int, _Neighbours] = {}
+    made: list[_Neighbours] = []
     for group in grouping.groups:
         if not _is_small(group):
             continue
@@ -65,7 +65,7 @@ def _launches(grouping: Grouping) -> list[_Launch]:
             launch is None or len(launch.groups) >= _MOST or len(launch.tensors | tensors) > _TENSORS
             or position[group] - position[launch.groups[-1]] > _NEAR
         ):
-            launch = open_launches[level[group]] = _Launch()
+            launch = open_launches[level[group]] = _Neighbours()
             made.append(launch)
         launch.groups.append(group)
         launch.tensors |= tensors
@@ -102,7 +102,7 @@ def _is_small(group: Group) -> bool:
     return all(kind.has_static_shape and prod(kind.shape) <= _POINTS for kind in kinds)
 
 
-def _is_put_together(group: Group, launch: _Launch) -> bool:
+def _is_put_together(group: Group, launch: _Neighbours) -> bool:
     """Whether a group concatenates results of a launch alone, which then writes them to their places."""
     return group.role is Role.MOVEMENT and TOGETHER in group.operations[-1].attributes and (
         bool(group.depends) and group.depends <= set(launch.groups)

@@ -57,7 +57,10 @@ def test_norms_of_tensors_are_one_launch_and_one_for_long_ones(shapes: list[Shap
 
 
 def test_what_waits_for_another_is_a_later_launch() -> None:
-    made = generate(text_of(lambda a, b: [mb.reduce_sum(a, [0]) + 1.0, b * 2.0, mb.reduce_sum(a, [0]) * b], [(40, 6), (6,)]))
+    def sums_and_products(a: Tensor, b: Tensor) -> list[Tensor]:
+        return [mb.reduce_sum(a, [0]) + 1.0, b * 2.0, mb.reduce_sum(a, [0]) * b]
+
+    made = generate(text_of(sums_and_products, [(40, 6), (6,)]))
     a, b = random(40, 6), random(6, seed=1)
     sums = a.astype(np.float64).sum(0)
     for got, expected in zip(interpret(made, [a, b]), [sums + 1, b * 2, sums * b], strict=True):
