@@ -65,6 +65,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "inline-gathers",
     "collect-insertions",
     "recompute-places",
+    "reduce-rows-first",
     "hold-rows",
     "repeat-element-wise",
     "fuse-multi-gemm",

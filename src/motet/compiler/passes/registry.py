@@ -43,8 +43,9 @@ PACKAGES: Mapping[str, tuple[str, ...]] = MappingProxyType({
         "flatten-concats", "fold-constants", "fold-widening-casts", "fuse-attention", "fuse-multi-gemm",
         "hoist-loop-invariants", "hoist-loop-products", "hold-rows", "inline-gathers", "inline-indices",
         "join-loop-products", "join-small-groups", "keep-block-weights", "merge-groups", "narrow-products",
-        "narrow-quantised-products", "outline-kernels", "quantise-products", "recompute-places", "repeat-element-wise",
-        "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes", "unroll-loops",
+        "narrow-quantised-products", "outline-kernels", "quantise-products", "recompute-places", "reduce-rows-first",
+        "repeat-element-wise", "reshape-rows", "scatter-in-place", "sink-dequantisations", "sink-reshapes",
+        "unroll-loops",
     ),
 })
 PASSES: Mapping[str, str] = MappingProxyType({
