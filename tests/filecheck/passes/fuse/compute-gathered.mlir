@@ -109,3 +109,37 @@ func.func @many(%x: tensor<64x100xf32>, %m: tensor<64x1xf32>, %i: tensor<64x20xi
   } -> tensor<64x20xf32>
   return %y : tensor<64x20xf32>
 }
+
+// What a product's kernel stores in any case is read from memory.
+// CHECK-LABEL: func.func @product
+// CHECK: arith.addf
+// CHECK: %[[D:.*]] = linalg.generic
+// CHECK: tensor.extract %[[D]]
+func.func @product(%x: tensor<64x9xf32>, %w: tensor<9x100xf32>, %b: tensor<64x100xf32>, %i: tensor<64xi64>)
+    -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64x100xf32>
+  %p = linalg.generic {indexing_maps = [affine_map<(a, b, c) -> (a, c)>, affine_map<(a, b, c) -> (c, b)>,
+      affine_map<(a, b, c) -> (a, b)>], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %w : tensor<64x9xf32>, tensor<9x100xf32>) outs(%b : tensor<64x100xf32>) {
+  ^bb0(%l: f32, %r: f32, %out: f32):
+    %m = arith.mulf %l, %r : f32
+    %v = arith.addf %m, %out : f32
+    linalg.yield %v : f32
+  } -> tensor<64x100xf32>
+  %d = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel", "parallel"]}
+      ins(%p : tensor<64x100xf32>) outs(%e : tensor<64x100xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.tanh %in : f32
+    linalg.yield %v : f32
+  } -> tensor<64x100xf32>
+  %f = tensor.empty() : tensor<64xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(a) -> (a)>, affine_map<(a) -> (a)>],
+      iterator_types = ["parallel"]} ins(%i : tensor<64xi64>) outs(%f : tensor<64xf32>) {
+  ^bb0(%in: i64, %out: f32):
+    %k = arith.index_cast %in : i64 to index
+    %l = linalg.index 0 : index
+    %v = tensor.extract %d[%l, %k] : tensor<64x100xf32>
+    linalg.yield %v : f32
+  } -> tensor<64xf32>
+  return %y : tensor<64xf32>
+}

@@ -19,7 +19,7 @@ from math import prod
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.kernels.roles import Role, computes_its_points, role_of, structure_of
+from motet.compiler.kernels.roles import ALIASES, Role, computes_its_points, role_of, structure_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.inline_indices import gathers
 from motet.compiler.passes.fuse.marks import MARK
@@ -80,9 +80,42 @@ def _is_read_rarely(maker: ir.Operation, reader: ir.Operation, count: int) -> bo
     made, read = ir.RankedTensorType(maker.results[0].type), structure_of(reader)
     if read is None or not made.has_static_shape or any(size is None for size in read.sizes):
         return False
+    few = prod(size or 0 for size in read.sizes) * count * _FEWER <= prod(made.shape)
+    return few and bool(_operands(maker)[0]) and not _ends_product(maker)
+
+
+def _operands(maker: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
+    """The operands of an element-wise operation that have the extents of its result, and its other tensors."""
+    shape = list(ir.RankedTensorType(maker.results[0].type).shape)
     sized = [operand for operand in list(maker.operands)[:-1] if isinstance(operand.type, ir.RankedTensorType)]
-    whole = any(list(ir.RankedTensorType(operand.type).shape) == list(made.shape) for operand in sized)
-    return whole and prod(size or 0 for size in read.sizes) * count * _FEWER <= prod(made.shape)
+    whole = [operand for operand in sized if list(ir.RankedTensorType(operand.type).shape) == shape]
+    return whole, [operand for operand in sized if operand not in whole]
+
+
+def _ends_product(maker: ir.Operation) -> bool:
+    """Whether an element-wise operation joins the kernel of a product, or of anything else that makes all its elements,
+    which then stores them in any case."""
+    todo, seen = [maker], {maker}
+    while todo:
+        whole, others = _operands(todo.pop())
+        if any(_source(other) is not None for other in others):
+            continue  # of rows that are reduced: it joins their kernel
+        for source in filter(None, map(_source, whole)):
+            if source.name != "linalg.generic" or role_of(source) is not Role.ELEMENTWISE:
+                return True
+            if source not in seen:
+                seen.add(source)
+                todo.append(source)
+    return False
+
+
+def _source(value: ir.Value) -> ir.Operation | None:
+    """The operation that computes a tensor, under whatever shape; None for arguments and constants."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in ALIASES:
+        value = value.owner.operands[0]
+    if isinstance(value.owner, ir.Block) or value.owner.name == "arith.constant":
+        return None
+    return value.owner.operation
 
 
 def _is_gather(maker: ir.Operation) -> bool:
