@@ -72,7 +72,7 @@ class _Grouper:
         self.fuse_siblings = fuse_siblings
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
-        self.roles = {o: Role.VIEW if PLACES in o.attributes else role_of(o) for o in self.operations}
+        self.roles = {o: role_of(o) for o in self.operations}
         self.views = StoredViews(self.roles, self.terminator)
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
@@ -88,7 +88,8 @@ class _Grouper:
                 continue
             if role in (Role.SCALAR, Role.ALIAS) or (role is Role.FREE and not self.views.leaves_kernels(operation)):
                 continue
-            if role is Role.VIEW and not self.views.needs_memory(operation):
+            if (role is Role.VIEW or PLACES in operation.attributes) and not self.views.needs_memory(operation):
+                self.roles[operation] = Role.VIEW
                 continue
             self._place(operation, role)
         self._merge_beside()

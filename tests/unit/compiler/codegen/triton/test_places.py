@@ -55,7 +55,7 @@ func.func @main(%x: tensor<{rows}x{width}xf32>) -> (tensor<{rows}xf32>, tensor<{
 def test_places_are_no_launch_of_their_own(rows: int, width: int, is_result: bool) -> None:
     more, also = (f", tensor<{width}xi32>", ", %places") if is_result else ("", "")
     made = generate(TEXT.format(rows=rows, width=width, more=more, also=also))
-    assert len(made.schedule.commands) == (2 if is_result else 1)
+    assert len(made.schedule.commands) == (2 if is_result and rows > 1 else 1)
     x = np.round(random(rows, width), 1)  # with ties, of which the first counts
     most, place, *others = interpret(made, [x])
     np.testing.assert_array_equal(most, x.max(1))
