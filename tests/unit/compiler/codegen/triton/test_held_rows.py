@@ -90,14 +90,13 @@ def test_a_normalisation_along_any_dimensions_is_one_program(shape: tuple[int, .
     np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("shape, axes, programs", [
-    ((2, 9, 64, 640), (2, 3), 3), ((5, 3, 45, 29, 31), (2, 3, 4), 4), ((1, 33_333, 2), (1, 2), 4),
-    ((17, 40_961), (1,), 4),
+@pytest.mark.parametrize("shape, axes", [
+    ((2, 9, 64, 640), (2, 3)), ((5, 3, 45, 29, 31), (2, 3, 4)), ((1, 33_333, 2), (1, 2)), ((17, 40_961), (1,)),
 ])
-def test_few_long_rows_are_read_in_pieces(shape: tuple[int, ...], axes: tuple[int, ...], programs: int) -> None:
-    """Sums and squares of pieces, and of a shorter last one, their combination, and the results."""
+def test_few_long_rows_are_read_in_pieces(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    """Sums and squares of pieces, also of a shorter last one, their combination, and the results."""
     made = generate(centred(shape, axes))
-    assert len(made.programs) == programs
+    assert len(made.programs) == 3
     x = random(*shape) + np.float32(3)
     exact = x.astype(np.float64) - x.astype(np.float64).mean(axes, keepdims=True)
     exact /= (exact * exact).mean(axes, keepdims=True)
