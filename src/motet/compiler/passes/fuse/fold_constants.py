@@ -21,9 +21,10 @@ from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.functions import public_functions, symbol_name
 from motet.compiler.ir.launches import LAUNCH
 from motet.compiler.ir.program import Program, parameters_of
-from motet.compiler.kernels.roles import ALIASES
+from motet.compiler.kernels.roles import ALIASES, Role
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.evaluate import evaluate
+from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.passes.normalise.hoist_constants import add_parameter, fresh_key
 from motet.compiler.verify.oracle import OracleCode, oracle_code
 
@@ -107,7 +108,7 @@ class _Evaluator:
         most = max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)) if inputs else _LARGEST_ALONE
         if sum(int(np.prod(kind.shape)) for kind in kinds) > most:
             return None
-        if not inputs and find_operations(kernel, "linalg.index"):  # numbers of places cost nothing where they are read
+        if not inputs and not _is_worthwhile(kernel):
             return None
         if (found := evaluate(kernel, inputs)) is not None:
             return found
@@ -129,6 +130,12 @@ class _Evaluator:
         if text not in self.codes:
             self.codes[text] = oracle_code(module, _FOLDED)
         return self.codes[text]
+
+
+def _is_worthwhile(kernel: ir.Operation) -> bool:
+    """Whether a kernel without operands computes numbers, not places, which cost nothing where they are read."""
+    kind = ir.StringAttr(kernel.attributes[KIND]).value
+    return kind == Role.ELEMENTWISE.value and not find_operations(kernel, "linalg.index")
 
 
 def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:
