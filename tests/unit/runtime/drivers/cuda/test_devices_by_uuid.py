@@ -92,10 +92,14 @@ def on_queues(*queues: str) -> str:
     ])
 
 
-def _product(count: int) -> Callable[[int, list[int]], None]:
+def _products(counts: list[int]) -> Callable[[int, list[int]], None]:
+    """A launch of one product for each of these lengths: the factors of all, then the results."""
+
     def run(tasks: int, parameters: list[int]) -> None:
-        x, y, z = (array(address, count, np.float32) for address in parameters[:3])
-        z[:] = x * y
+        for number, count in enumerate(counts):
+            places = (2 * number, 2 * number + 1, 2 * len(counts) + number)
+            x, y, z = (array(parameters[place], count, np.float32) for place in places)
+            z[:] = x * y
 
     return run
 
@@ -108,10 +112,11 @@ def streams_of(fake: FakeApi, artifact: Artifact, uri: str = "cuda:0") -> dict[i
         if step.op == "run":
             schedule = variant.schedules[step.region]
             for command in schedule.commands:
-                size = schedule.buffers[command.buffers[-1]].bytes
-                assert isinstance(size, int) and command.kernel not in masks
+                sizes = [schedule.buffers[index].bytes for index in command.buffers]
+                results = sizes[2 * len(sizes) // 3 :]
+                assert command.kernel not in masks
                 masks[command.kernel] = step.queues
-                fake.kernels[command.kernel] = _product(size // 4)
+                fake.kernels[command.kernel] = _products([size // 4 for size in results if isinstance(size, int)])
     signature = artifact.manifest.functions[0]
     random = np.random.default_rng(1)
     inputs = [random.standard_normal(each.shape, np.float32) for each in signature.inputs]
