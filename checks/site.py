@@ -39,7 +39,8 @@ GUIDES: dict[str, tuple[str, ...]] = {
     "Devices": ("cuda", "opencl", "intel", "accelerator", "embedded"),
     "Performance": ("lab", "schedules", "benchmarks"),
     "Device makers": ("devices", "codegen", "walks"),
-    "How Motet works": ("architecture", "passes", "memory", "glossary", "modules", "testing", "conformance"),
+    "How Motet works": (
+        "architecture", "operators", "passes", "memory", "glossary", "modules", "testing", "conformance"),
 }
 PROJECT = ("changelog", "contributing", "security")
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)#\s]*)(#[^)\s]*)?\)")
