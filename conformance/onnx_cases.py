@@ -95,9 +95,9 @@ def _in_sequences(results: Sequence[Any], expected: Sequence[Any]) -> list[Any]:
 
 
 def judge(case: Case, inputs: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]) -> str:
-    """`compare`; for random operators, a check that results are possible. Raises Wrong."""
+    """`compare`, of what ONNX defines; for random operators, a check that results are possible. Raises Wrong."""
     if not _is_random(case.model.graph, inputs):
-        return compare(results, expected, case.relative, case.absolute)
+        return compare(_where_defined(inputs, results, expected), expected, case.relative, case.absolute)
     if len(results) != len(expected):
         raise Wrong(f"{len(results)} results, expected {len(expected)}")
     for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
@@ -107,6 +107,25 @@ def judge(case: Case, inputs: Sequence[Any], results: Sequence[Any], expected: S
         if strange.any():
             raise Wrong(f"result {index}: {result[strange][0]} cannot be drawn")
     return ""
+
+
+def _where_defined(inputs: Sequence[Any], results: Sequence[Any], expected: Sequence[Any]) -> Sequence[Any]:
+    """`results`, with the expected elements where a float has no room in an integer of 2 or 4 bits: ONNX leaves those
+    open, and its cases have what ml_dtypes makes of them, which differs from version to version."""
+    if len(results) != 1 or len(expected) != 1 or not inputs or not isinstance(inputs[0], np.ndarray):
+        return results
+    given, wanted, found = inputs[0], expected[0], results[0]
+    room = _ROOM.get(wanted.dtype.name)
+    if room is None or given.dtype.kind != "f" or not given.shape == wanted.shape == found.shape:
+        return results
+    wide = given.astype(np.float64)
+    undefined = ~((room[0] - 1 < wide) & (wide < room[1] + 1))
+    found = found.copy()
+    found[undefined] = wanted[undefined]
+    return [found]
+
+
+_ROOM = {"int2": (-2, 1), "uint2": (0, 3), "int4": (-8, 7), "uint4": (0, 15)}
 
 
 def load(suite: str, case: str) -> Case:
