@@ -2,23 +2,26 @@
 
 The figure of a row is the time of a CUDA graph of PyTorch's calls over that of Motet, measured in turns. Rows below
 0.97 of their figure in `gpu_gate.json` are measured up to twice more; those that stay below it are named, and the exit
-status is 1. `--write` chooses the rows anew, and stores, for this kind of GPU, the lowest figures of three runs. Rows
-that need timm or transformers are left out.
+status is 1. Rows whose machine code is what it was are not compared: the time of 3 µs varies by 15 %, from day to day,
+for equal code. `--write` chooses the rows anew, and stores, for this kind of GPU, the lowest figures of three runs, and
+a checksum of the code. Rows that need timm or transformers are left out.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.corpus import gpu
 from benchmarks.corpus.networks import zoo
 from benchmarks.run import say
+from motet.artifact.reader import Artifact
 
 FIGURES = Path(__file__).with_name("gpu_gate.json")
 COUNT = 60
@@ -29,7 +32,16 @@ _PEER = "graph"
 _SECONDS = 280.0  # for all runs
 _DEVICE = "cuda:0"
 
-Figures = Mapping[str, float | str]  # by row; a text says why there is none
+
+
+class Figure(NamedTuple):
+    """The figure of a row, or why there is none, and a checksum of its machine code."""
+
+    value: float | str
+    code: str = ""
+
+
+Figures = Mapping[str, Figure]  # by row
 
 
 def chosen(number: int = COUNT) -> list[str]:
@@ -48,13 +60,13 @@ def chosen(number: int = COUNT) -> list[str]:
 def slower(before: Figures, now: Figures) -> list[str]:
     """A line for each row that is slower than before, that has no figure any more, or that was not measured."""
     lines: list[str] = []
-    for name, figure in before.items():
-        found = now.get(name, "not measured")
+    for name, (figure, code) in before.items():
+        found, own = now.get(name, Figure("not measured"))
         if isinstance(figure, str):
             continue
         if isinstance(found, str):
             lines.append(f"{name}: {found}; {figure:.2f} before")
-        elif found < LIMIT * figure:
+        elif found < LIMIT * figure and (not code or code != own):
             lines.append(f"{name}: {found:.2f}, {found / figure:.2f} of the {figure:.2f} of before")
     return lines
 
@@ -68,7 +80,21 @@ def measure(names: Sequence[str], folder: Path, until: float) -> tuple[str, Figu
     report = gpu.report(plan, folder)
     rows = report["rows"][_DEVICE]
     machine = next(line["machine"] for line in gpu.read(folder / gpu.RESULTS) if "machine" in line)
-    return machine["device"], {name: _figure(rows[name]["answers"]) for name in names if name in rows}
+    files = {row.name: folder / f"{row.file}.motet" for row in gpu.gpu_corpus(0, 0).values() if row.name in rows}
+    return machine["device"], {name: Figure(_figure(rows[name]["answers"]), code_of(files[name]))
+                               for name in names if name in rows}
+
+
+def code_of(path: Path) -> str:
+    """A checksum of the machine code of an artifact; "" if there is none."""
+    if not path.exists():
+        return ""
+    artifact = Artifact.open(path)
+    members = sorted({name for variant in artifact.manifest.variants for name in variant.objects})
+    found = hashlib.sha256()
+    for name in members:
+        found.update(artifact.member(name))
+    return found.hexdigest()[:16]
 
 
 def _figure(answers: Mapping[str, Mapping[str, Any]]) -> float | str:
@@ -87,7 +113,7 @@ def run(folder: Path, write: bool) -> int:
     device, now = measure(names, folder, until)
     if write:
         return _write(device, known, [now, *(measure(names, folder, until)[1] for _ in range(_TIMES - 1))])
-    before: Figures = known.get(device, {}).get("rows", {})
+    before = {name: Figure(*stored) for name, stored in known.get(device, {}).get("rows", {}).items()}
     for _ in range(_TIMES - 1):
         if again := [line.partition(": ")[0] for line in slower(before, now)]:
             say(f"{len(again)} rows again")
@@ -102,19 +128,32 @@ def run(folder: Path, write: bool) -> int:
 
 def best(first: Figures, second: Figures) -> Figures:
     """The larger figure of each row."""
-    numbers = {name: [found for found in (first.get(name), second.get(name)) if isinstance(found, float)]
-               for name in {**first, **second}}
-    return {name: max(found) if found else first.get(name, second.get(name, "")) for name, found in numbers.items()}
+    return {name: max((figures[name] for figures in (first, second) if name in figures), key=_number)
+            for name in {**first, **second}}
+
+
+def _number(figure: Figure) -> float:
+    return figure.value if isinstance(figure.value, float) else 0.0
+
+
+def _text(known: Mapping[str, Mapping[str, Any]]) -> str:
+    """JSON with a line for each row."""
+    devices: list[str] = []
+    for device, found in known.items():
+        rows = ",\n".join(f"   {json.dumps(name, ensure_ascii=False)}: {json.dumps(figure, ensure_ascii=False)}"
+                          for name, figure in found["rows"].items())
+        devices.append(f' "{device}": {{\n  "date": "{found["date"]}",\n  "rows": {{\n{rows}\n  }}\n }}')
+    return "{\n" + ",\n".join(devices) + "\n}\n"
 
 
 def _write(device: str, known: dict[str, Any], runs: Sequence[Figures]) -> int:
     """Store what every run has reached."""
-    rows = {name: min((found for figures in runs if isinstance(found := figures.get(name), float)), default=figure)
-            for name, figure in runs[0].items()}
-    if sum(isinstance(figure, float) for figure in rows.values()) < COUNT - _MISSING:
+    found = {name: [figures[name] for figures in runs if _number(figures.get(name, Figure("")))] for name in runs[0]}
+    rows = {name: min(figures, default=runs[0][name], key=_number) for name, figures in found.items()}
+    if sum(isinstance(figure.value, float) for figure in rows.values()) < COUNT - _MISSING:
         print(f"{device}: too few rows have figures; nothing is stored: {json.dumps(rows, ensure_ascii=False)}")
         return 1
     known[device] = {"date": f"{datetime.date.today()}", "rows": rows}
-    FIGURES.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+    FIGURES.write_text(_text(known))
     print(f"{FIGURES}: {len(rows)} rows of {device}")
     return 0

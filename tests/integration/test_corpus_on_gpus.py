@@ -14,7 +14,7 @@ pytest.importorskip("timm", reason="needs timm: make frameworks")
 from benchmarks.corpus import gpu  # noqa: E402 - they need torch
 from benchmarks.corpus.__main__ import main  # noqa: E402
 from benchmarks.corpus.table import markdown  # noqa: E402
-from benchmarks.gpu_gate import COUNT, FIGURES, best, chosen, slower  # noqa: E402
+from benchmarks.gpu_gate import COUNT, FIGURES, Figure, best, chosen, slower  # noqa: E402
 
 MACHINE = {"machine": {"device": "NVIDIA H200", "torch": "2", "cuda": "13", "bandwidth": 4e12}}
 NAME = "linear 77×576→192"
@@ -95,14 +95,18 @@ def test_the_gate_has_rows_of_every_family_and_figures_of_them():
     assert {rows[name].family for name in names} == {row.family for row in rows.values()}
     for device, known in json.loads(FIGURES.read_text()).items():
         assert set(known["rows"]) <= rows.keys(), device
-        assert sum(isinstance(figure, float) for figure in known["rows"].values()) >= COUNT - 6
+        figures = [Figure(*stored) for stored in known["rows"].values()]
+        assert sum(isinstance(figure.value, float) and len(figure.code) == 16 for figure in figures) >= COUNT - 6
 
 
 def test_the_gate_names_what_is_slower_than_before():
-    before = {"same": 1.5, "faster": 1.0, "slower": 2.0, "refused": 1.0, "gone": 1.0, "wrong before": "off by 1e-1"}
-    now = {"same": 1.46, "faster": 3.0, "slower": 1.9, "refused": "CompileError: no", "wrong before": "off by 1e-1"}
-    assert slower(before, now) == [
+    before = {"same": 1.5, "faster": 1.0, "slower": 2.0, "noise": 2.0, "refused": 1.0, "gone": 1.0, "no": "off by 1e-1"}
+    now = {"same": 1.46, "faster": 3.0, "slower": 1.9, "noise": 1.0, "refused": "CompileError: no", "no": "off by 1e-1"}
+    codes = {"slower": "changed"}  # what runs the same code is not slower
+    assert slower({name: Figure(value, "code") for name, value in before.items()},
+                  {name: Figure(value, codes.get(name, "code")) for name, value in now.items()}) == [
         "slower: 1.90, 0.95 of the 2.00 of before", "refused: CompileError: no; 1.00 before",
         "gone: not measured; 1.00 before",
     ]
-    assert best({"a": 1.0, "b": "off", "c": 2.0}, {"a": 2.0, "b": 3.0}) == {"a": 2.0, "b": 3.0, "c": 2.0}
+    assert best({"a": Figure(1.0), "b": Figure("off"), "c": Figure(2.0)}, {"a": Figure(2.0), "b": Figure(3.0)}) == {
+        "a": Figure(2.0), "b": Figure(3.0), "c": Figure(2.0)}
