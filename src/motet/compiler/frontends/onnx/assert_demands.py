@@ -22,7 +22,15 @@ from motet.compiler.frontends.onnx.model import OnnxModel, ShapedNode
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.operator_demands import REWRITTEN, demands_of
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, simplify, static_shapes
-from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter, copy, element_types, symbolic_shapes
+from motet.compiler.frontends.onnx.writing import (
+    REQUIRE,
+    ModelFacts,
+    NodeWriter,
+    copy,
+    element_types,
+    replace_nodes,
+    symbolic_shapes,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -45,9 +53,8 @@ def demand_extents(model: OnnxModel) -> None:
         if shaped is not None and (node.op_type != "Concat" or any(0 in part for part in shaped.extents)):
             nodes += _asserted(shaped, facts)
         else:
-            nodes.append(copy(node))
-    del graph.node[:]
-    graph.node.extend(nodes)
+            nodes.append(node)
+    replace_nodes(model, nodes)
 
 
 def simplify_asserted(model: OnnxModel) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from motet.compiler.frontends.onnx.bodies import graphs_of
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.writing import replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -35,10 +36,7 @@ def inline_branches(model: OnnxModel) -> bool:
             onnx.helper.make_node("Identity", [value.name], [output], f"{node.name}/{output}")
             for value, output in zip(branch.output, node.output, strict=False) if output
         ]
-    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
-    return True
+    return replace_nodes(model, nodes)
 
 
 def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto:

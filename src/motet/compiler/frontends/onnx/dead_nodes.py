@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.bodies import reads
 from motet.compiler.frontends.onnx.model import Dropped, Extents, OnnxModel
-from motet.compiler.frontends.onnx.writing import copy
+from motet.compiler.frontends.onnx.writing import replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -81,14 +81,3 @@ def _measured(name: str, producers: dict[str, onnx.NodeProto]) -> set[str]:
             work += [each for each in node.input if each not in seen]
             seen.update(node.input)
     return found
-
-
-def replace_nodes(model: OnnxModel, nodes: Sequence[onnx.NodeProto]) -> bool:
-    """Makes `nodes` the graph's nodes; returns whether their number changed."""
-    graph = model.proto.graph
-    if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
-        return False
-    copies = [copy(node) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
-    return True

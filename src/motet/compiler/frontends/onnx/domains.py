@@ -26,7 +26,7 @@ from motet.compiler.frontends.onnx import (
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, element_types, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -106,9 +106,7 @@ def _round(model: OnnxModel) -> None:
         known = rule is not None and all(not name or facts.types.get(name) for name in node.input)
         made = rule(node, facts) if rule is not None and known else None
         nodes += [node] if made is None else made
-    copies = [copy(node) for node in nodes]
-    del model.proto.graph.node[:]
-    model.proto.graph.node.extend(copies)
+    replace_nodes(model, nodes)
 
 
 def _rule(node: onnx.NodeProto, model: OnnxModel) -> Rule | None:

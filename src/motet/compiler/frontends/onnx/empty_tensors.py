@@ -15,6 +15,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import graphs_of
 from motet.compiler.frontends.onnx.model import Extents, OnnxModel
 from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.writing import replace_nodes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC
 from motet.compiler.ir.find import find_operations
@@ -70,9 +71,7 @@ def fold_empty(model: OnnxModel, extents: Mapping[str, Extents]) -> bool:
             if held != name:
                 nodes.append(onnx.helper.make_node("Identity", [held], [name], f"{node.name}/{name}"))
     if changed:
-        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-        del model.proto.graph.node[:]
-        model.proto.graph.node.extend(copies)
+        replace_nodes(model, nodes)
     return changed
 
 

@@ -21,7 +21,7 @@ from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types, refused
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, element_types, refused, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -40,11 +40,8 @@ def keep_outside(model: OnnxModel) -> bool:
         if node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS:
             nodes += _marked(node, facts)
         nodes.append(node)
-    changed = len(nodes) > len(model.proto.graph.node)
+    changed = replace_nodes(model, nodes)
     if changed:
-        copies = [copy(node) for node in nodes]
-        del model.proto.graph.node[:]
-        model.proto.graph.node.extend(copies)
         infer_shapes(model)
     return within or changed
 

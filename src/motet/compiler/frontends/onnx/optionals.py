@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.writing import replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -40,9 +41,7 @@ def resolve_optionals(model: OnnxModel) -> None:
         else:
             where = f"node {node.name!r}" if node.name else f"node that computes {list(node.output)}"
             raise model.error(f"{where}: OptionalGetElement of what is absent; expected an element")
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    replace_nodes(model, nodes)
 
 
 def _take(value: onnx.ValueInfoProto) -> None:

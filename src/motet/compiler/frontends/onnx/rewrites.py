@@ -46,7 +46,15 @@ from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.resize import check_resize
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_axes, label
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types, refused
+from motet.compiler.frontends.onnx.writing import (
+    ModelFacts,
+    NodeWriter,
+    Rule,
+    copy,
+    element_types,
+    refused,
+    replace_nodes,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -92,9 +100,7 @@ def _apply(facts: ModelFacts, rules: Mapping[str, Rule], checks: Mapping[str, Ch
         nodes += [node] if made is None else made
         changed |= made is not None
     if changed:
-        copies = [copy(node) for node in nodes]
-        del model.proto.graph.node[:]
-        model.proto.graph.node.extend(copies)
+        replace_nodes(model, nodes)
         infer_shapes(model)
     return changed
 

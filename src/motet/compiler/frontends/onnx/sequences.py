@@ -23,7 +23,7 @@ from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.sequence_bodies import flatten, is_sequence, settle_bodies, unrolled
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, simplify, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types, replace_nodes
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ def _resolve(
     outputs = [value.name for value in model.proto.graph.output]
     if error is not None:
         done += _rebuilt(waiting, outputs, facts, held)
-    copies = [copy(node) for node in (*done, *waiting)]
-    del model.proto.graph.node[:]
-    model.proto.graph.node.extend(copies)
+    replace_nodes(model, [*done, *waiting])
     if error is None:
         found = flatten(model.proto.graph, held)
         if lengths is not None:

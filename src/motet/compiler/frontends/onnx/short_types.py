@@ -20,7 +20,7 @@ from motet.compiler.frontends.onnx import linear_quantisation
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, graphs_of, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, element_types
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, element_types, replace_nodes
 from motet.compiler.ir.short_types import ShortExponent, ShortType, short_type, stored
 
 if TYPE_CHECKING:
@@ -110,9 +110,7 @@ def _write_with_casts(model: OnnxModel) -> None:
                 "expected scales of rank 0 or 1, or of the rank of the input with block_size, and an axis of it"
             )
         nodes += made or [node]
-    copies = [copy(node) for node in nodes]
-    del model.proto.graph.node[:]
-    model.proto.graph.node.extend(copies)
+    replace_nodes(model, nodes)
 
 
 def _is_short(node: onnx.NodeProto, types: Mapping[str, int]) -> bool:

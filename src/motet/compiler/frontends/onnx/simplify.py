@@ -24,12 +24,12 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import each_body, reads, separate_bodies
 from motet.compiler.frontends.onnx.branches import inline_branches
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
-from motet.compiler.frontends.onnx.dead_nodes import drop_dead_nodes, replace_nodes
+from motet.compiler.frontends.onnx.dead_nodes import drop_dead_nodes
 from motet.compiler.frontends.onnx.empty_tensors import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs, widen_attention
 from motet.compiler.frontends.onnx.model import Extents, OnnxModel
-from motet.compiler.frontends.onnx.writing import REQUIRE, symbolic_shapes
+from motet.compiler.frontends.onnx.writing import REQUIRE, replace_nodes, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx

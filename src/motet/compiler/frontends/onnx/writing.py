@@ -110,6 +110,17 @@ def symbolic_shapes(model: OnnxModel) -> dict[str, list[int | str | None]]:
     return found | {name: list(array.shape) for name, array in model.constants.items()}
 
 
+def replace_nodes(model: OnnxModel, nodes: Sequence[onnx.NodeProto]) -> bool:
+    """Makes `nodes` the graph's nodes; returns whether their number changed."""
+    graph = model.proto.graph
+    if len(nodes) == len(graph.node) and all(a is b for a, b in zip(nodes, graph.node, strict=True)):
+        return False
+    copies = [copy(node) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return True
+
+
 def copy(node: onnx.NodeProto) -> onnx.NodeProto:
     import onnx
 
