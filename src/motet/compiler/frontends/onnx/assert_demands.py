@@ -21,16 +21,8 @@ from motet.compiler.frontends.onnx.extent_demands import Demand
 from motet.compiler.frontends.onnx.model import OnnxModel, ShapedNode
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.operator_demands import REWRITTEN, demands_of
-from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, simplify, static_shapes
-from motet.compiler.frontends.onnx.writing import (
-    REQUIRE,
-    ModelFacts,
-    NodeWriter,
-    copy,
-    element_types,
-    replace_nodes,
-    symbolic_shapes,
-)
+from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, simplify
+from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter, copy, replace_nodes, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -46,7 +38,7 @@ def demand_extents(model: OnnxModel) -> None:
         return
     name_nodes(model)
     infer_shapes(model)
-    facts, extents = _facts(model), symbolic_shapes(model)
+    facts, extents = ModelFacts.of(model), symbolic_shapes(model)
     nodes: list[onnx.NodeProto] = []
     for node, is_lost in zip(graph.node, lost, strict=True):
         shaped = ShapedNode.of(node, extents, model.constants) if is_lost else None
@@ -72,7 +64,7 @@ def _demand_dropped(model: OnnxModel) -> bool:
     dropped, model.dropped = model.dropped, None
     if dropped is None or not dropped.nodes or version < _WHERE_SINCE:
         return False
-    facts = _facts(model)
+    facts = ModelFacts.of(model)
     computed = {value.name for value in graph.input} | {name for node in graph.node for name in node.output}
     named = {
         dim.dim_param: (value.name, axis) for value in graph.input
@@ -93,10 +85,6 @@ def _demand_dropped(model: OnnxModel) -> bool:
                 model.kept.add(n.require(n.of(0), met, str(demand)))
         graph.node.extend(w.nodes)
     return len(graph.node) > before
-
-
-def _facts(model: OnnxModel) -> ModelFacts:
-    return ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
 
 
 def _unknown(

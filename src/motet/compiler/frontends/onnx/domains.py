@@ -25,8 +25,8 @@ from motet.compiler.frontends.onnx import (
 )
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, element_types, replace_nodes
+from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -99,7 +99,7 @@ def _count(model: OnnxModel) -> int:
 
 def _round(model: OnnxModel) -> None:
     """Rewrites every node whose inputs' types are known."""
-    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts.of(model)
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         rule = _rule(node, model)

@@ -20,8 +20,8 @@ import numpy as np
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
-from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, element_types, refused, replace_nodes
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, refused, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ def keep_outside(model: OnnxModel) -> bool:
     within = each_body(model, keep_outside)
     if not any(node.op_type in _OPERATORS for node in model.proto.graph.node):
         return within
-    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts.of(model)
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         if node.domain in ("", "ai.onnx") and node.op_type in _OPERATORS:

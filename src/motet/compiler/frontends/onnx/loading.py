@@ -38,11 +38,11 @@ from motet.compiler.frontends.onnx.optionals import resolve_optionals
 from motet.compiler.frontends.onnx.reading import TOO_DEEP, is_too_deep, read_model
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
-from motet.compiler.frontends.onnx.simplify import fold_constants, simplify, static_shapes
+from motet.compiler.frontends.onnx.simplify import fold_constants, simplify
 from motet.compiler.frontends.onnx.states import keep_states
 from motet.compiler.frontends.onnx.unsupported import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
-from motet.compiler.frontends.onnx.writing import element_types
+from motet.compiler.frontends.onnx.writing import element_types, static_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
 from motet.compiler.passes.running import run_named

@@ -44,17 +44,9 @@ from motet.compiler.frontends.onnx import (
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.resize import check_resize
-from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, static_shapes
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_axes, label
-from motet.compiler.frontends.onnx.writing import (
-    ModelFacts,
-    NodeWriter,
-    Rule,
-    copy,
-    element_types,
-    refused,
-    replace_nodes,
-)
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -74,7 +66,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     ]
     changed, facts = False, None
     for rules, checks in steps:
-        facts = facts or ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+        facts = facts or ModelFacts.of(model)
         if _apply(facts, rules, checks):
             changed, facts = True, None
     return within or changed

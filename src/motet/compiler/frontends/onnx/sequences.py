@@ -22,8 +22,8 @@ from motet.compiler.frontends.onnx.bodies import all_nodes, graphs_of, reads
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.sequence_bodies import flatten, is_sequence, settle_bodies, unrolled
-from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, ranks, simplify, static_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, element_types, replace_nodes
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, simplify
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, copy, replace_nodes
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _resolve(
 ) -> tuple[str, CompileError] | None:
     """Resolves sequences up to the first node that cannot be resolved, which is returned with the reason. If there is
     none, outputs that are sequences become their elements, whose numbers are appended to `lengths`."""
-    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts.of(model)
     held: _Held = {}
     done: list[onnx.NodeProto] = []
     waiting = deque(copy(node) for node in model.proto.graph.node)

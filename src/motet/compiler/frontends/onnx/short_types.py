@@ -19,7 +19,7 @@ import numpy as np
 from motet.compiler.frontends.onnx import linear_quantisation
 from motet.compiler.frontends.onnx.bodies import all_nodes, each_body, graphs_of, separate_bodies
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes, ranks, static_shapes
+from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes, name_nodes
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, element_types, replace_nodes
 from motet.compiler.ir.short_types import ShortExponent, ShortType, short_type, stored
 
@@ -96,7 +96,7 @@ def _write_with_casts(model: OnnxModel) -> None:
     """Rewrites operators that compute with short types with Cast, in the graph and its bodies."""
     infer_shapes(model)
     each_body(model, _write_with_casts)
-    facts = ModelFacts(model, static_shapes(model), element_types(model), ranks(model))
+    facts = ModelFacts.of(model)
     nodes: list[onnx.NodeProto] = []
     for node in model.proto.graph.node:
         if node.domain not in ("", "ai.onnx") or not _is_short(node, facts.types):

@@ -29,7 +29,7 @@ from motet.compiler.frontends.onnx.empty_tensors import fold_empty
 from motet.compiler.frontends.onnx.evaluation import FOLD_BYTES, evaluate
 from motet.compiler.frontends.onnx.inferred import forget, keep_shapes, name_casts, refine_outputs, widen_attention
 from motet.compiler.frontends.onnx.model import Extents, OnnxModel
-from motet.compiler.frontends.onnx.writing import REQUIRE, replace_nodes, symbolic_shapes
+from motet.compiler.frontends.onnx.writing import REQUIRE, replace_nodes, static_shapes, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -154,17 +154,6 @@ def fold_required(model: OnnxModel) -> bool:
     return changed
 
 
-def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
-    """The shapes of all values whose extents are all known."""
-    graph = model.proto.graph
-    shapes = {name: array.shape for name, array in model.constants.items()}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        tensor = info.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            shapes[info.name] = tuple(dim.dim_value for dim in tensor.shape.dim)
-    return shapes
-
-
 def _has(model: OnnxModel, *operators: str) -> bool:
     return any(node.op_type in operators for node in model.proto.graph.node)
 
@@ -193,7 +182,10 @@ def fold_extents(model: OnnxModel) -> bool:
     reshaped to the shape of another one has its extents, which ONNX's shape inference does not find."""
     if not _has(model, "Shape"):
         return False
-    extents = _extents(model)
+    extents = {
+        name: [extent if isinstance(extent, int) else None for extent in shape]
+        for name, shape in symbolic_shapes(model).items()
+    }
     changed = False
     outputs = {output.name for output in model.proto.graph.output}
     taken: dict[str, list[int | None]] = {}
@@ -248,15 +240,6 @@ def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np
         return None
     found = [shape[place] for place in places.reshape(-1)]
     return None if None in found else np.array(found, np.int64).reshape(places.shape)
-
-
-def _extents(model: OnnxModel) -> dict[str, list[int | None]]:
-    """The extents of all values of known rank, None for dynamic ones."""
-    graph = model.proto.graph
-    return {
-        info.name: [dim.dim_value if dim.HasField("dim_value") else None for dim in info.type.tensor_type.shape.dim]
-        for info in (*graph.input, *graph.value_info, *graph.output) if info.type.tensor_type.HasField("shape")
-    }
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
@@ -315,7 +298,7 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
     graph = model.proto.graph
     uses = count_uses(graph)
     producers = {output: node for node in graph.node for output in node.output}
-    shapes = ranks(model)
+    shapes = symbolic_shapes(model)
     kept: list[onnx.NodeProto] = []
     for node in graph.node:
         factors = _normalization_factors(model, node)
@@ -328,11 +311,10 @@ def fold_batch_normalization(model: OnnxModel) -> bool:
         if conv is not None and alone and _scale_conv(model, conv, scale, shift):
             conv.output[0] = node.output[0]
             continue
-        rank = shapes.get(node.input[0])
-        if rank is None:
+        if node.input[0] not in shapes:
             kept.append(node)
             continue
-        aligned = (-1, *([1] * (rank - 2)))
+        aligned = (-1, *([1] * (len(shapes[node.input[0]]) - 2)))
         scaled = f"{node.output[0]}/scaled"
         factor = _add(model, node.output[0], "scale", scale.reshape(aligned))
         offset = _add(model, node.output[0], "shift", shift.reshape(aligned))
@@ -383,16 +365,6 @@ def count_uses(graph: onnx.GraphProto) -> Counter[str]:
     for node in graph.node:
         uses.update(reads(node))
     return uses
-
-
-def ranks(model: OnnxModel) -> dict[str, int]:
-    """The rank of every value whose type was inferred."""
-    graph = model.proto.graph
-    return {
-        info.name: len(info.type.tensor_type.shape.dim)
-        for info in (*graph.input, *graph.value_info, *graph.output)
-        if info.type.tensor_type.HasField("shape")
-    }
 
 
 def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:

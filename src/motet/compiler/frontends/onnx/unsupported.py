@@ -12,9 +12,9 @@ from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.empty_tensors import OF_DATA
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.simplify import attribute, static_shapes
+from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.well_formed import elements, label, mixed, of_two_types
-from motet.compiler.frontends.onnx.writing import element_types
+from motet.compiler.frontends.onnx.writing import element_types, static_shapes
 
 if TYPE_CHECKING:
     import onnx

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,11 @@ class ModelFacts:
     shapes: dict[str, tuple[int, ...]]
     types: dict[str, int]
     ranks: dict[str, int]
+
+    @staticmethod
+    def of(model: OnnxModel) -> ModelFacts:
+        ranks = {name: len(extents) for name, extents in _each_shape(model)}
+        return ModelFacts(model, static_shapes(model), element_types(model), ranks)
 
     @functools.cached_property
     def of_data(self) -> set[str]:
@@ -54,10 +59,7 @@ class ModelFacts:
 
     @functools.cached_property
     def declared(self) -> dict[str, onnx.TensorShapeProto]:
-        """The shapes that the graph has for values."""
-        graph = self.model.proto.graph
-        infos = (*graph.output, *graph.value_info, *graph.input)
-        return {info.name: kind.shape for info in infos if (kind := info.type.tensor_type).HasField("shape")}
+        return _declared(self.model)
 
     @property
     def version(self) -> int:
@@ -99,15 +101,28 @@ def element_types(model: OnnxModel) -> dict[str, int]:
 
 def symbolic_shapes(model: OnnxModel) -> dict[str, list[int | str | None]]:
     """The extents of all values of known rank: numbers, the model's names of dynamic extents, None for others."""
+    return dict(_each_shape(model))
+
+
+def static_shapes(model: OnnxModel) -> dict[str, tuple[int, ...]]:
+    """The shapes of all values whose extents are all known."""
+    return {
+        name: known for name, extents in _each_shape(model)
+        if len(known := tuple(extent for extent in extents if isinstance(extent, int))) == len(extents)
+    }  # fmt: skip
+
+
+def _each_shape(model: OnnxModel) -> Iterator[tuple[str, list[int | str | None]]]:
+    for name, shape in _declared(model).items():
+        yield name, [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in shape.dim]
+    yield from ((name, list(array.shape)) for name, array in model.constants.items())
+
+
+def _declared(model: OnnxModel) -> dict[str, onnx.TensorShapeProto]:
+    """The shapes that the graph has for values."""
     graph = model.proto.graph
-    found: dict[str, list[int | str | None]] = {
-        info.name: [
-            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-            for dim in info.type.tensor_type.shape.dim
-        ]
-        for info in (*graph.output, *graph.value_info, *graph.input) if info.type.tensor_type.HasField("shape")
-    }
-    return found | {name: list(array.shape) for name, array in model.constants.items()}
+    infos = (*graph.output, *graph.value_info, *graph.input)
+    return {info.name: kind.shape for info in infos if (kind := info.type.tensor_type).HasField("shape")}
 
 
 def replace_nodes(model: OnnxModel, nodes: Sequence[onnx.NodeProto]) -> bool:
