@@ -22,7 +22,7 @@ from motet.compiler.frontends.onnx.model import OnnxModel, ShapedNode
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.operator_demands import REWRITTEN, demands_of
 from motet.compiler.frontends.onnx.simplify import infer_shapes, name_nodes, simplify
-from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, NodeWriter, copy, replace_nodes, symbolic_shapes
+from motet.compiler.frontends.onnx.writing import REQUIRE, ModelFacts, copy, replace_nodes, symbolic_shapes
 
 if TYPE_CHECKING:
     import onnx
@@ -74,8 +74,7 @@ def _demand_dropped(model: OnnxModel) -> bool:
     said = {node.name for node in graph.node}
     for shaped in dropped.nodes:
         node, extents = shaped.node, shaped.extents
-        w = NodeWriter(node, facts, f"{node.name}/dropped")
-        n = Numbers(w)
+        n = Numbers(node, facts, f"{node.name}/dropped")
         places = {
             (number, axis): (name, axis) if name in computed else named.get(str(extents[number][axis]))
             for number, name in enumerate(node.input) for axis in range(len(extents[number]))
@@ -83,7 +82,7 @@ def _demand_dropped(model: OnnxModel) -> bool:
         for demand, met in _unknown(n, shaped, places):
             if f"{node.name}{REQUIRE}{node.op_type}: {demand}" not in said:
                 model.kept.add(n.require(n.of(0), met, str(demand)))
-        graph.node.extend(w.nodes)
+        graph.node.extend(n.nodes)
     return len(graph.node) > before
 
 
@@ -93,8 +92,8 @@ def _unknown(
     """The demands of a node that are not known to hold, with their conditions. `places` has a value of the graph and
     its axis with the extent of each axis of each input, those of the node itself by default; None if there is none, and
     the demand is left out."""
-    model = n.w.facts.model
-    for demand in demands_of(node, n.w.facts.version):
+    model = n.facts.model
+    for demand in demands_of(node, n.facts.version):
         extents = [node.extents[number][axis] for number, axis in demand.places]
         known = [extent for extent in extents if isinstance(extent, int)]
         if demand.fits(*known) if len(known) == len(extents) else demand.holds(extents):
@@ -108,16 +107,15 @@ def _unknown(
             if isinstance(extent, int):
                 sizes.append(extent)
             elif source is not None:
-                sizes.append(n.w.add("Gather", n.w.add("Shape", source[0]), n.of(source[1])))
+                sizes.append(n.extent(*source))
         if len(sizes) == len(extents):
-            yield demand, demand.met(n, sizes)
+            yield demand, n.met(demand, sizes)
 
 
 def _asserted(node: ShapedNode, facts: ModelFacts) -> list[onnx.NodeProto]:
     """The node, preceded by assertions of those demands that are not known to hold."""
-    w, made = NodeWriter(node.node, facts, f"{node.node.name}/demand"), copy(node.node)
-    n = Numbers(w)
+    n, made = Numbers(node.node, facts, f"{node.node.name}/demand"), copy(node.node)
     for demand, met in _unknown(n, node):
         made.input[0] = n.require(made.input[0], met, str(demand))
         facts.model.demands.add(made.input[0])
-    return [*w.nodes, made]
+    return [*n.nodes, made]

@@ -14,18 +14,14 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from motet.compiler.frontends.onnx.model import Extents
-
-if TYPE_CHECKING:
-    from motet.compiler.frontends.onnx.numbers import Numbers
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "==": operator.eq,
     "<=": operator.le,
 }  # fmt: skip
-_ONNX = {"+": "Add", "*": "Mul", "//": "Div", "%": "Mod", "==": "Equal", "|": "Or"}
 
 
 def _written(name: str, *, swapped: bool = False) -> Callable[[Size, Any], Any]:
@@ -70,17 +66,6 @@ class Demand(ABC):
     @abstractmethod
     def holds(self, extents: Extents) -> bool:
         """Whether extents that are not all known when compiling fit in every call."""
-
-    def met(self, n: Numbers, sizes: Sequence[str | int]) -> str:
-        """The condition that extents fit of which some are values of the graph."""
-
-        def write(name: str, left: str | int, right: str | int) -> str:
-            if name == "<=":  # operator sets before 12 have only Less
-                left, right = (left - 1, right) if isinstance(left, int) else (left, write("+", right, 1))
-            a, b = (n.of(side) if isinstance(side, int) else side for side in (left, right))
-            return n.less(a, b) if name == "<=" else n.w.add(_ONNX[name], a, b)
-
-        return self.fits(*(Size(size, write) for size in sizes)).value
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.extent_demands import Tie
-from motet.compiler.frontends.onnx.given_shapes import demanded
 from motet.compiler.frontends.onnx.numbers import Axes, Numbers, given, refused
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
@@ -42,12 +41,11 @@ def _reduce(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     if not axes or rank is None:
         return None
     keep, count = attribute(node, "keepdims", 1), facts.shapes.get(axes)
-    w = NodeWriter(node, facts)
-    n = Numbers(w)
+    n = Numbers(node, facts)
     if rank == 0 or count == (0,):
-        made = w.add(node.op_type, node.input[0], n.of([]))
-        w.nodes[-1].attribute.extend(node.attribute)
-        return w.done([made])
+        made = n.add(node.op_type, node.input[0], n.of([]))
+        n.nodes[-1].attribute.extend(node.attribute)
+        return n.done([made])
     if count is None:
         raise refused(node, facts, "a number of axes that a call decides")
     if count[0] > rank:
@@ -56,16 +54,16 @@ def _reduce(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         )
     found = Axes(n, axes, rank)
     shape = n.shape(node.input[0])
-    reduced = n.choose(w.cast(found.marks, _BOOL), shape, n.of(1))
-    kept = n.choose(w.cast(found.marks, _BOOL), n.of(1), shape)
-    pairs = w.add("Concat", w.reshape(kept, [-1, 1]), w.reshape(reduced, [-1, 1]), axis=1)
-    value = _to(w, node.input[0], w.reshape(pairs, [2 * rank]))
-    value = w.over(node.op_type, value, range(1, 2 * rank, 2), keepdims=0)
+    reduced = n.choose(n.cast(found.marks, _BOOL), shape, n.of(1))
+    kept = n.choose(n.cast(found.marks, _BOOL), n.of(1), shape)
+    pairs = n.add("Concat", n.reshape(kept, [-1, 1]), n.reshape(reduced, [-1, 1]), axis=1)
+    value = _to(n, node.input[0], n.reshape(pairs, [2 * rank]))
+    value = n.over(node.op_type, value, range(1, 2 * rank, 2), keepdims=0)
     if not keep and count == (rank,):  # extents of 1
-        value = w.reshape(w.reshape(value, [1]), [])
+        value = n.reshape(n.reshape(value, [1]), [])
     elif not keep:
-        value = _to(w, value, _without(n, found, shape))
-    return w.done([value])
+        value = _to(n, value, _without(n, found, shape))
+    return n.done([value])
 
 
 def _without(n: Numbers, axes: Axes, shape: str) -> str:
@@ -73,11 +71,11 @@ def _without(n: Numbers, axes: Axes, shape: str) -> str:
     left = axes.rank - (axes.count or 0)
     if left < 1:
         return n.of([])
-    w, rank = n.w, axes.rank
+    rank = axes.rank
     others = n.sub(n.of(1), axes.marks)
     before = n.sum(n.mul(n.of(np.tri(rank, k=-1, dtype=np.int64)), others), 1)  # the kept axes before each axis
-    met = n.flag(w.add("Equal", w.reshape(before, [-1, 1]), n.of(range(left))))
-    return n.sum(n.mul(n.mul(met, w.reshape(others, [-1, 1])), w.reshape(shape, [-1, 1])), 0)
+    met = n.flag(n.add("Equal", n.reshape(before, [-1, 1]), n.of(range(left))))
+    return n.sum(n.mul(n.mul(met, n.reshape(others, [-1, 1])), n.reshape(shape, [-1, 1])), 0)
 
 
 # -- axes of extent 1 ------------------------------------------------------------------------------
@@ -89,15 +87,14 @@ def _squeeze(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
         return None
     if axes not in facts.shapes:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = NodeWriter(node, facts)
-    n = Numbers(w)
+    n = Numbers(node, facts)
     found, shape = Axes(n, axes, rank), n.shape(node.input[0])
     others = n.mul(found.marks, n.sub(shape, n.of(1)))
-    most = w.add("ReduceMax", w.add("Abs", others), keepdims=0)
-    fits, text = w.add("Equal", most, n.of(0)), "expected axes of extent 1"
+    most = n.add("ReduceMax", n.add("Abs", others), keepdims=0)
+    fits, text = n.add("Equal", most, n.of(0)), "expected axes of extent 1"
     if rank == found.count:
-        return w.done([w.reshape(w.reshape(node.input[0], [1]), [])])
-    return w.done([_to(w, node.input[0], n.require(_without(n, found, shape), fits, text))])
+        return n.done([n.reshape(n.reshape(node.input[0], [1]), [])])
+    return n.done([_to(n, node.input[0], n.require(_without(n, found, shape), fits, text))])
 
 
 def _unsqueeze(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -106,18 +103,17 @@ def _unsqueeze(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
         return None
     if axes not in facts.shapes:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = NodeWriter(node, facts)
-    n = Numbers(w)
+    n = Numbers(node, facts)
     total = rank + int(np.prod(facts.shapes[axes]))
     found = Axes(n, axes, total)
     others = n.sub(n.of(1), found.marks)
     before = n.sum(n.mul(n.of(np.tri(total, k=-1, dtype=np.int64)), others), 1)
     extents = found.marks
     if rank:
-        met = n.flag(w.add("Equal", w.reshape(before, [-1, 1]), n.of(range(rank))))
-        own = n.sum(n.mul(met, w.reshape(n.shape(node.input[0]), [1, -1])), 1)
-        extents = n.add(extents, n.mul(others, own))
-    return w.done([_to(w, node.input[0], extents)])
+        met = n.flag(n.add("Equal", n.reshape(before, [-1, 1]), n.of(range(rank))))
+        own = n.sum(n.mul(met, n.reshape(n.shape(node.input[0]), [1, -1])), 1)
+        extents = n.plus(extents, n.mul(others, own))
+    return n.done([_to(n, node.input[0], extents)])
 
 
 # -- along one axis --------------------------------------------------------------------------------
@@ -127,19 +123,18 @@ def _cumulative(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     axis, rank = given(node, facts, 1), facts.rank(node.input[0])
     if not axis or not rank:
         return None
-    w = NodeWriter(node, facts)
-    n = Numbers(w)
-    found, shape = Axes(n, w.reshape(axis, [1]), rank), n.shape(node.input[0])
+    n = Numbers(node, facts)
+    found, shape = Axes(n, n.reshape(axis, [1]), rank), n.shape(node.input[0])
     place = n.sum(n.mul(found.marks, n.of(range(rank))), 0)
     every = n.of(range(rank))
     parts = [
-        w.add("ReduceProd", n.choose(met, shape, n.of(1)), keepdims=1)
-        for met in (n.less(every, place), w.add("Equal", every, place), n.less(place, every))
+        n.add("ReduceProd", n.choose(met, shape, n.of(1)), keepdims=1)
+        for met in (n.less(every, place), n.add("Equal", every, place), n.less(place, every))
     ]
-    value = _to(w, node.input[0], w.add("Concat", *parts, axis=0))
-    value = w.add(node.op_type, value, n.of(1))
-    w.nodes[-1].attribute.extend(node.attribute)
-    return w.done([_to(w, value, shape)])
+    value = _to(n, node.input[0], n.add("Concat", *parts, axis=0))
+    value = n.add(node.op_type, value, n.of(1))
+    n.nodes[-1].attribute.extend(node.attribute)
+    return n.done([_to(n, value, shape)])
 
 
 # -- slices ----------------------------------------------------------------------------------------
@@ -155,12 +150,11 @@ def _as_long(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | 
     ]
     if not known or not dynamic:
         return None
-    w, sliced = NodeWriter(node, facts), copy(node)
-    n = Numbers(w)
+    n, sliced = Numbers(node, facts), copy(node)
     for number in dynamic:
-        vector = demanded(n, Tie(number, 0, known[0], 0))
-        sliced.input[number] = w.reshape(vector, facts.shapes[node.input[known[0]]])
-    return [*w.nodes, sliced]
+        vector = n.demanded(Tie(number, 0, known[0], 0))
+        sliced.input[number] = n.reshape(vector, facts.shapes[node.input[known[0]]])
+    return [*n.nodes, sliced]
 
 
 def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -178,8 +172,7 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
         return None
     if starts is None:
         raise refused(node, facts, "a number of axes that a call decides")
-    w = NodeWriter(node, facts)
-    n = Numbers(w)
+    n = Numbers(node, facts)
     count = starts[0]
     if axes:
         by_axis = Axes(n, axes, rank)
@@ -198,35 +191,35 @@ def _slice(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | No
         own = n.read(node.input[number], [count, 1])
         # Models write the largest integers for "to the end"; clamp, so that sums do not overflow.
         own = n.within(own, n.of(-_LARGE), n.of(_LARGE))
-        return n.add(n.sum(n.mul(rows, own), 0), n.mul(others, n.of(default)))
+        return n.plus(n.sum(n.mul(rows, own), 0), n.mul(others, n.of(default)))
 
     begins, ends = spread(1, 0), spread(2, _LARGE)
     if not steps and not backwards:
         every = n.of(range(rank))
-        return w.done([w.add("Slice", node.input[0], begins, ends, every, n.of([1] * rank))])
+        return n.done([n.add("Slice", node.input[0], begins, ends, every, n.of([1] * rank))])
     strides = spread(4, 1)
-    nonzero = w.add("ReduceMin", w.add("Abs", strides), keepdims=0)
+    nonzero = n.add("ReduceMin", n.add("Abs", strides), keepdims=0)
     strides = n.require(strides, n.less(n.of(0), nonzero), "a step is 0; expected none")
-    return w.done([_gathered(n, node.input[0], rank, (begins, ends, strides))])
+    return n.done([_gathered(n, node.input[0], rank, (begins, ends, strides))])
 
 
 def _gathered(n: Numbers, value: str, rank: int, numbers: tuple[str, str, str]) -> str:
     """`value` along each axis from begin to end by steps of any sign, with the semantics of Slice."""
-    w, shape = n.w, n.shape(value)
+    shape = n.shape(value)
     begins, ends, strides = numbers
     zero, one = n.of(0), n.of(1)
     forward = n.less(zero, strides)
     last = n.choose(forward, shape, n.sub(shape, one))
     begin = n.within(n.from_start(begins, shape), zero, last)
     end = n.within(n.from_start(ends, shape), n.choose(forward, zero, n.of(-1)), last)
-    distance = n.mul(n.sub(end, begin), w.add("Sign", strides))
-    size = w.add("Abs", strides)
-    counts = w.add("Div", n.add(w.add("Max", distance, zero), n.sub(size, one)), size)
+    distance = n.mul(n.sub(end, begin), n.add("Sign", strides))
+    size = n.add("Abs", strides)
+    counts = n.add("Div", n.plus(n.add("Max", distance, zero), n.sub(size, one)), size)
     for axis in range(rank):
         place = n.of(axis)
-        first, stride, count = (w.add("Gather", each, place, axis=0) for each in (begin, strides, counts))
-        along = w.add("Range", zero, count, one)
-        value = w.add("Gather", value, n.add(first, n.mul(along, stride)), axis=axis)
+        first, stride, count = (n.add("Gather", each, place, axis=0) for each in (begin, strides, counts))
+        along = n.add("Range", zero, count, one)
+        value = n.add("Gather", value, n.plus(first, n.mul(along, stride)), axis=axis)
     return value
 
 

@@ -21,7 +21,7 @@ from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, refused, replace_nodes
+from motet.compiler.frontends.onnx.writing import ModelFacts, refused, replace_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -50,7 +50,7 @@ def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
     """`node`, preceded by the nodes that compute its new indices."""
     import onnx
 
-    w, axes, index = NodeWriter(node, facts), _axes(node, facts), node.input[1]
+    w, axes, index = Numbers(node, facts), _axes(node, facts), node.input[1]
     if axes is None or index not in facts.types:
         return []
     if node.op_type != "ScatterElements" and (facts.extents(index) or [0])[-1] is None:
@@ -115,10 +115,10 @@ def _depth(node: onnx.NodeProto, facts: ModelFacts, first: int) -> int | None:
     return depth
 
 
-def _of_depth(w: NodeWriter, depth: int) -> str:
+def _of_depth(n: Numbers, depth: int) -> str:
     """The indices, reshaped to a last extent of `depth`, which is asserted to be theirs."""
-    n, index = Numbers(w), w.node.input[1]
-    last = w.facts.ranks[index] - 1
-    found = w.add("Gather", w.add("Shape", index), n.of(last), axis=0)
+    index = n.node.input[1]
+    last = n.facts.ranks[index] - 1
+    found = n.extent(index, last)
     said = f"axis {last} of input 1 must be {depth}, the number of axes that the ranks leave to an index"
-    return w.reshape(n.require(index, w.add("Equal", found, n.of(depth)), said), [*[0] * last, depth])
+    return n.reshape(n.require(index, n.add("Equal", found, n.of(depth)), said), [*[0] * last, depth])

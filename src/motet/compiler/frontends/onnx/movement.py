@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.extent_demands import Fixed
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.well_formed import label
@@ -48,8 +49,7 @@ def _regrouped(
 ) -> list[onnx.NodeProto] | None:
     """An image of 4 axes whose extents are divided by `divisors` and multiplied by `factors`. `parts` are the axes of
     the image, so divided, or 4 for those of a block; `order` is the order in which they are joined."""
-    w, known = NodeWriter(node, facts), facts.extents(node.input[0]) or [None] * 4
-    n, shape = Numbers(w), ""
+    n, known, shape = Numbers(node, facts), facts.extents(node.input[0]) or [None] * 4, ""
     if 0 in known and None in known:
         return None  # refused later
     if any((extent or 0) % divisor for extent, divisor in zip(known, divisors, strict=True)):
@@ -60,16 +60,16 @@ def _regrouped(
     divided: list[str] = []
     for axis, (extent, divisor) in enumerate(zip(known, divisors, strict=True)):
         if extent is None:
-            shape = shape or w.add("Shape", node.input[0])
-            divided.append(w.add("Div", w.slice_of(shape, 0, axis), n.of([divisor])))
+            shape = shape or n.add("Shape", node.input[0])
+            divided.append(n.add("Div", n.slice_of(shape, 0, axis), n.of([divisor])))
         else:
             divided.append(n.of([extent // divisor]))
     block = n.of([max(divisors[-1], factors[-1])])
-    split = w.add("Concat", *((*divided, block)[part] for part in parts), axis=0)
-    whole = n.mul(w.add("Concat", *divided, axis=0), n.of(factors))
+    split = n.add("Concat", *((*divided, block)[part] for part in parts), axis=0)
+    whole = n.mul(n.add("Concat", *divided, axis=0), n.of(factors))
     zeros = {"allowzero": 1} if facts.version >= 14 else {}
-    moved = w.add("Transpose", w.add("Reshape", node.input[0], split, **zeros), perm=order)
-    return w.done([w.add("Reshape", moved, whole, **zeros)])
+    moved = n.add("Transpose", n.add("Reshape", node.input[0], split, **zeros), perm=order)
+    return n.done([n.add("Reshape", moved, whole, **zeros)])
 
 
 def _expand(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -112,27 +112,24 @@ def _exceeds(extents: Sequence[int | None] | None, sides: np.ndarray) -> bool:
 def _pad_by_sides(node: onnx.NodeProto, facts: ModelFacts, sides: np.ndarray, gathered: bool) -> list[onnx.NodeProto]:
     """Slices off what negative pads remove first, so that no mode repeats it. A slice may be asked for more elements
     than there are, a pad may not."""
-    w, value = NodeWriter(node, facts), node.input[0]
-    n, extents = Numbers(w), facts.extents(node.input[0])
-    for axis in np.flatnonzero((sides < 0).any(0)).tolist():
-        low, high = sides[:, axis].tolist()
-        removed = -min(low, 0) - min(high, 0)
-        said = f"axis {axis} of input 0 must be at least {removed}, what its pads remove"
-        known = extents[axis] if extents else None
-        if known is not None and known < removed:
-            raise facts.model.error(f"node {node.name!r}: Pad: {said}: it is {known}")
-        if known is None:
-            extent = w.add("Gather", w.add("Shape", value), n.of(axis))
-            value = n.require(value, w.add("Greater", extent, n.of(removed - 1)), said)
-        value = w.slice(value, axis, max(0, -low), high if high < 0 else _TO_THE_END)
-    wider = np.maximum(sides, 0)
+    n, extents = Numbers(node, facts), facts.extents(node.input[0])
+    negative = np.flatnonzero((sides < 0).any(0)).tolist()
+    for axis in negative:
+        demand = Fixed(0, axis, -int(sides[:, axis].clip(max=0).sum()), at_least=True, reason=", what its pads remove")
+        if (known := extents[axis] if extents else None) is None:
+            node.input[0] = n.demanded(demand)
+        elif not demand.fits(known):
+            raise facts.model.error(f"node {node.name!r}: Pad: {demand}: it is {known}")
+    value, wider = node.input[0], np.maximum(sides, 0)
+    for axis, (low, high) in zip(negative, sides[:, negative].T.tolist(), strict=True):
+        value = n.slice(value, axis, max(0, -low), high if high < 0 else _TO_THE_END)
     if gathered:
-        value = _by_gather(w, value, np.minimum(sides, 0).sum(0), wider)
+        value = _by_gather(n, value, np.minimum(sides, 0).sum(0), wider)
     elif wider.any():
         more = [name for name in node.input[2:3] if name]
-        value = w.add("Pad", value, w.constant(wider.reshape(-1), "pads"), *more)
-        w.nodes[-1].attribute.extend(node.attribute)
-    return w.done([value])
+        value = n.add("Pad", value, n.constant(wider.reshape(-1), "pads"), *more)
+        n.nodes[-1].attribute.extend(node.attribute)
+    return n.done([value])
 
 
 def _by_gather(w: NodeWriter, value: str, removed: np.ndarray, sides: np.ndarray) -> str:

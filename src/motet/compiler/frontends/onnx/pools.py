@@ -110,20 +110,20 @@ def _padding(node: onnx.NodeProto, facts: ModelFacts) -> tuple[list[int], list[i
     return pads[:rank], [high + stride - 1 for high, stride in zip(pads[rank:], strides, strict=True)]
 
 
-def _begun(w: NodeWriter, value: str) -> str:
+def _begun(n: Numbers, value: str) -> str:
     """`value`, the results of all windows over a dynamic image padded for ceil_mode, without those that begin past it.
 
     The last window begins inside the image if the kernel is at least as large as the stride plus the padding at the
     end."""
-    node, rank = w.node, len(attribute(w.node, "kernel_shape", []))
+    node, rank = n.node, len(attribute(n.node, "kernel_shape", []))
     strides, dilations = (attribute(node, name, [1] * rank) for name in ("strides", "dilations"))
     pads, kernel = attribute(node, "pads", [0] * 2 * rank), attribute(node, "kernel_shape", [])
-    n, shape = Numbers(w), w.add("Shape", node.input[0])
+    shape = n.add("Shape", node.input[0])
     for axis in range(rank):
         if strides[axis] + pads[rank + axis] > (kernel[axis] - 1) * dilations[axis] + 1:
-            reached = n.add(w.slice(shape, 0, axis + 2, axis + 3), n.of([pads[axis] + strides[axis] - 1]))
-            count = w.add("Div", reached, n.of([strides[axis]]))
-            value = w.add("Slice", value, n.of([0]), count, n.of([axis + 2]))
+            reached = n.plus(n.slice(shape, 0, axis + 2, axis + 3), n.of([pads[axis] + strides[axis] - 1]))
+            count = n.add("Div", reached, n.of([strides[axis]]))
+            value = n.add("Slice", value, n.of([0]), count, n.of([axis + 2]))
     return value
 
 
@@ -178,7 +178,7 @@ def _dynamic_average_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.
     padding = _padding(node, facts)
     if padding is None or facts.extents(node.input[0]) is None:
         return None
-    w, kind = NodeWriter(node, facts), facts.dtype(node.input[0])
+    w, kind = Numbers(node, facts), facts.dtype(node.input[0])
     kept = {name: attribute(node, name, []) for name in ("kernel_shape", "strides", "dilations")}
     rank = len(kept["kernel_shape"])
 
@@ -230,7 +230,7 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
 
 
 def _only_begun(chain: Chain, facts: ModelFacts) -> list[onnx.NodeProto]:
-    w = NodeWriter(chain.node, facts)
+    w = Numbers(chain.node, facts)
     w.nodes = chain.nodes
     return w.done([_begun(w, chain.value)])
 

@@ -17,7 +17,7 @@ import numpy as np
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.pools import pads_of
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule
 from motet.errors import CompileError
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ _INT64 = 7  # of onnx.TensorProto
 
 def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
     return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
-
-
-def _number(w: NodeWriter, value: int | Sequence[int] | np.ndarray) -> str:
-    return w.constant(np.asarray(value, np.int64), "number")
 
 
 # -- Col2Im ----------------------------------------------------------------------------------------
@@ -50,17 +46,17 @@ def _col2im(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         taps = columns[1] // channels
     if not taps or columns[1] % taps or node.input[0] not in facts.types:
         raise _refused(node, facts, "the extents of its blocks are known, whose product divides the channels")
-    w = NodeWriter(node, facts)
+    w = Numbers(node, facts)
     places, inside = _columns(w, pixels, taps, columns[2])
     value, kind = _wide(w, node.input[0])
     value = w.reshape(value, [-1 if columns[0] is None else columns[0], columns[1] // taps, taps * columns[2]])
     value = w.add("Gather", value, places, axis=2)
-    value = w.add("Where", inside, value, w.cast(_number(w, 0), kind))
+    value = w.add("Where", inside, value, w.cast(w.of(0), kind))
     value = w.over("ReduceSum", value, [len(pixels) + 2], keepdims=0)
     return w.done([w.cast(value, facts.types[node.input[0]])])
 
 
-def _wide(w: NodeWriter, value: str) -> tuple[str, int]:
+def _wide(w: Numbers, value: str) -> tuple[str, int]:
     """`value`, converted to float32 from narrower types, and its original type."""
     import onnx
 
@@ -70,43 +66,43 @@ def _wide(w: NodeWriter, value: str) -> tuple[str, int]:
     return value, kind
 
 
-def _columns(w: NodeWriter, pixels: Sequence[int], taps: int, count: int) -> tuple[str, str]:
+def _columns(w: Numbers, pixels: Sequence[int], taps: int, count: int) -> tuple[str, str]:
     """For each pixel and filter element, the index (by filter element and block) of the addend, and whether it exists.
     Arithmetic on constants is folded."""
     rank = len(pixels)
     strides, dilations = (list(attribute(w.node, name, [1] * rank)) for name in ("strides", "dilations"))
     pads = list(attribute(w.node, "pads", [0] * 2 * rank))
     image, block = (w.cast(name, _INT64) for name in w.node.input[1:3])
-    rest, tap = _number(w, np.arange(taps)), [""] * rank
+    rest, tap = w.of(np.arange(taps)), [""] * rank
     counts, blocks, inside = [""] * rank, [""] * rank, [""] * rank
     for axis in reversed(range(rank)):
         extent = w.slice(block, 0, axis, axis + 1)
-        extent = w.add("Max", extent, _number(w, [1]))
+        extent = w.add("Max", extent, w.of([1]))
         tap[axis] = w.add("Mod", rest, extent)
         rest = w.add("Div", rest, extent)
-        covered = w.add("Mul", w.add("Sub", extent, _number(w, 1)), _number(w, dilations[axis]))
-        free = w.add("Sub", _number(w, [pixels[axis] + pads[axis] + pads[axis + rank] - 1]), covered)
-        counts[axis] = w.add("Add", w.add("Div", free, _number(w, strides[axis])), _number(w, 1))
+        covered = w.add("Mul", w.add("Sub", extent, w.of(1)), w.of(dilations[axis]))
+        free = w.add("Sub", w.of([pixels[axis] + pads[axis] + pads[axis + rank] - 1]), covered)
+        counts[axis] = w.add("Add", w.add("Div", free, w.of(strides[axis])), w.of(1))
         own = [pixels[axis] if each == axis else 1 for each in range(rank)]
-        at = _number(w, (np.arange(pixels[axis]) + pads[axis]).reshape(*own, 1))
-        start = w.add("Sub", at, w.add("Mul", tap[axis], _number(w, dilations[axis])))
-        blocks[axis] = w.add("Div", start, _number(w, strides[axis]))
-        whole = w.add("Equal", w.add("Mul", blocks[axis], _number(w, strides[axis])), start)
-        first = w.add("Not", w.add("Less", start, _number(w, 0)))
+        at = w.of((np.arange(pixels[axis]) + pads[axis]).reshape(*own, 1))
+        start = w.add("Sub", at, w.add("Mul", tap[axis], w.of(dilations[axis])))
+        blocks[axis] = w.add("Div", start, w.of(strides[axis]))
+        whole = w.add("Equal", w.add("Mul", blocks[axis], w.of(strides[axis])), start)
+        first = w.add("Not", w.add("Less", start, w.of(0)))
         inside[axis] = w.joined("And", [whole, first, w.add("Less", blocks[axis], counts[axis])])
     place, whole = blocks[0], counts[0]
     for number, extent in zip(blocks[1:], counts[1:], strict=True):
         place = w.add("Add", w.add("Mul", place, extent), number)
         whole = w.add("Mul", whole, extent)
-    fits = [w.add("Equal", whole, _number(w, count))]
+    fits = [w.add("Equal", whole, w.of(count))]
     if w.node.input[1] not in w.facts.model.constants:
-        fits += [w.add("Equal", w.slice(image, 0, each, each + 1), _number(w, pixels[each])) for each in range(rank)]
-    fits.append(w.add("Equal", w.over("ReduceProd", block, [0], keepdims=1), _number(w, taps)))
+        fits += [w.add("Equal", w.slice(image, 0, each, each + 1), w.of(pixels[each])) for each in range(rank)]
+    fits.append(w.add("Equal", w.over("ReduceProd", block, [0], keepdims=1), w.of(taps)))
     said = f"an image of {list(pixels)} by blocks of {taps} elements must have {count} blocks"
     fine = w.required(w.reshape(w.joined("And", fits), []), said)
     there = w.add("And", fine, w.joined("And", inside))
-    place = w.add("Add", place, _number(w, np.arange(taps) * count))
-    return w.add("Where", there, place, _number(w, 0)), there
+    place = w.add("Add", place, w.of(np.arange(taps) * count))
+    return w.add("Where", there, place, w.of(0)), there
 
 
 # -- MaxPool and MaxUnpool -------------------------------------------------------------------------
@@ -122,25 +118,25 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     sizes, made = ([each for each in (found or [])[2:] if each is not None] for found in (extents, result))
     if extents is None or result is None or len(sizes) != len(made) or None in extents[1:]:
         raise _refused(node, facts, "the extents of its operand are known, where it has indices as a result")
-    w = NodeWriter(node, facts)
+    w = Numbers(node, facts)
     places, inside = _windows(node, sizes, made)
     double = facts.types[node.input[0]] == onnx.TensorProto.DOUBLE
     value = node.input[0] if double else w.cast(node.input[0], onnx.TensorProto.FLOAT)
     batch = -1 if extents[0] is None else extents[0]
     flat = w.reshape(value, [batch, extents[1] or 0, math.prod(sizes)])
-    parts = w.add("Gather", flat, _number(w, places), axis=2)
+    parts = w.add("Gather", flat, w.of(places), axis=2)
     least = w.constant(np.array(-np.inf, np.float64 if double else np.float32), "least")
     parts = w.add("Where", w.constant(inside, "inside"), parts, least)
     largest = w.add("ArgMax", parts, axis=3, keepdims=0)
-    starts = _number(w, np.arange(len(places)) * places.shape[1])
-    found = w.add("Gather", _number(w, _by_storage(node, places, sizes).reshape(-1)), w.add("Add", largest, starts))
-    images = _number(w, np.arange((extents[0] or 1) * (extents[1] or 0)).reshape(extents[0] or 1, -1, 1))
+    starts = w.of(np.arange(len(places)) * places.shape[1])
+    found = w.add("Gather", w.of(_by_storage(node, places, sizes).reshape(-1)), w.add("Add", largest, starts))
+    images = w.of(np.arange((extents[0] or 1) * (extents[1] or 0)).reshape(extents[0] or 1, -1, 1))
     if extents[0] is None:
-        batches = w.add("Gather", w.add("Shape", value), _number(w, 0))
-        numbers = w.add("Range", _number(w, 0), batches, _number(w, 1))
-        firsts = w.add("Mul", w.over("Unsqueeze", numbers, [1, 2]), _number(w, extents[1] or 0))
+        batches = w.add("Gather", w.add("Shape", value), w.of(0))
+        numbers = w.add("Range", w.of(0), batches, w.of(1))
+        firsts = w.add("Mul", w.over("Unsqueeze", numbers, [1, 2]), w.of(extents[1] or 0))
         images = w.add("Add", images, firsts)
-    found = w.add("Add", found, w.add("Mul", images, _number(w, math.prod(sizes))))
+    found = w.add("Add", found, w.add("Mul", images, w.of(math.prod(sizes))))
     pooled = w.add("MaxPool", node.input[0])
     w.nodes[-1].attribute.extend(item for item in node.attribute if item.name != "storage_order")
     return w.done([pooled, w.reshape(found, [batch, extents[1] or 0, *made])])
@@ -187,19 +183,19 @@ def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     wanted = [each or 0 for each in result or []] if given else whole if asked is None else asked.tolist()
     if any(more < extent for more, extent in zip(wanted, whole, strict=True)):
         raise _refused(node, facts, f"output_shape has at least extents {whole}; it is {wanted}")
-    w = NodeWriter(node, facts)
+    w = Numbers(node, facts)
     zeros = w.constant(np.zeros(math.prod(whole), facts.dtype(node.input[0])), "zeros")
     places = w.reshape(node.input[1], [-1])
     if given:
-        same = [w.add("Equal", w.slice(node.input[2], 0, axis, axis + 1), _number(w, extent))
+        same = [w.add("Equal", w.slice(node.input[2], 0, axis, axis + 1), w.of(extent))
                 for axis, extent in enumerate(wanted)]  # fmt: skip
         fine = w.required(w.reshape(w.joined("And", same), []), f"{node.input[2]} must be {wanted}")
-        places = w.add("Where", fine, places, _number(w, 0))
+        places = w.add("Where", fine, places, w.of(0))
     value = w.add("ScatterElements", zeros, places, w.reshape(node.input[0], [-1]), axis=0)
     value = w.reshape(value, whole)
     if wanted != whole:
         behind = [more - extent for more, extent in zip(wanted, whole, strict=True)]
-        value = w.add("Pad", value, _number(w, [*[0] * len(whole), *behind]))
+        value = w.add("Pad", value, w.of([*[0] * len(whole), *behind]))
     return w.done([value])
 
 
@@ -214,38 +210,38 @@ def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     axis = attribute(node, "axis", -2) % rank
     if axis == 0:
         raise _refused(node, facts, "axis is not that of the batch")
-    w, own = NodeWriter(node, facts), [1] * rank
+    w, own = Numbers(node, facts), [1] * rank
     lengths = [_extent(w, name, found[axis], axis) for name, found in zip(node.input, (extents, update), strict=False)]
     own[axis] = -1
-    at = w.reshape(w.add("Range", _number(w, 0), lengths[0], _number(w, 1)), own)
+    at = w.reshape(w.add("Range", w.of(0), lengths[0], w.of(1)), own)
     if len(node.input) > 2 and node.input[2]:
         starts = w.reshape(w.cast(node.input[2], _INT64), [-1, *[1] * (rank - 1)])
         if attribute(node, "mode", b"linear") == b"linear":
-            first = w.add("Not", w.add("Less", starts, _number(w, 0)))
+            first = w.add("Not", w.add("Less", starts, w.of(0)))
             last = w.add("Not", w.add("Less", lengths[0], w.add("Add", starts, lengths[1])))
             fine = w.add("Cast", w.add("And", first, last), to=_INT64)
             every = w.over("ReduceMin", fine, list(range(rank)), keepdims=0)
             said = f"{node.input[2]} must leave room for the update"
-            starts = Numbers(w).require(starts, w.add("Greater", every, _number(w, 0)), said)
+            starts = w.require(starts, w.add("Greater", every, w.of(0)), said)
             facts.model.demands.add(starts)
         at = w.add("Sub", at, starts)
     if attribute(node, "mode", b"linear") == b"circular":
         at = w.add("Mod", at, lengths[0])
-    written = w.add("And", w.add("Not", w.add("Less", at, _number(w, 0))), w.add("Less", at, lengths[1]))
+    written = w.add("And", w.add("Not", w.add("Less", at, w.of(0))), w.add("Less", at, lengths[1]))
     value = node.input[1]
     if update[axis] != 1:
-        places = w.add("Where", written, at, _number(w, 0))
+        places = w.add("Where", written, at, w.of(0))
         places = w.add("Expand", places, w.add("Shape", node.input[0]))
         if update[axis] is None:  # perhaps 0: an element more, so that there is a first one
-            value = w.add("Pad", value, _number(w, [0] * rank + [int(each == axis) for each in range(rank)]))
+            value = w.add("Pad", value, w.of([0] * rank + [int(each == axis) for each in range(rank)]))
         value = w.add("GatherElements", value, places, axis=axis)
     return w.done([w.add("Where", written, value, node.input[0])])
 
 
-def _extent(w: NodeWriter, value: str, extent: int | None, axis: int) -> str:
+def _extent(w: Numbers, value: str, extent: int | None, axis: int) -> str:
     if extent is not None:
-        return _number(w, extent)
-    return w.add("Gather", w.add("Shape", value), _number(w, axis))
+        return w.of(extent)
+    return w.extent(value, axis)
 
 
 RULES: dict[str, Rule] = {
