@@ -64,9 +64,15 @@ def _affine_grid(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto
 def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     """Pad: first a Slice for negative pads; modes other than constant gather the elements axis by axis."""
     rank, names = facts.rank(node.input[0]), [*node.input, "", ""]
-    if facts.version < 11 or not rank or not (given(node, facts, 1) or given(node, facts, 3)):
+    if facts.version < 11 or rank is None or all(name in facts.model.constants for name in names[1:4:2] if name):
         return None
+    if not (given(node, facts, 1) or given(node, facts, 3)) and (
+        0 in facts.shapes.get(node.input[0], (0,)) or node.output[0] not in facts.shapes
+    ):
+        return None  # the pads follow from extents, and the wheel lowers most of such
     n = Numbers(node, facts)
+    if not rank:
+        return n.done([node.input[0]])
     pads = n.read(node.input[1], [2, -1])
     if names[3]:
         rows = n.over("Unsqueeze", Axes(n, names[3], rank).checked_rows(n), [0])

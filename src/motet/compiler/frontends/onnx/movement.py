@@ -7,7 +7,6 @@
   removes on the other.
 - Pad with mode wrap, whose lowering does not terminate, and with mode reflect beyond the innermost two axes, or by more
   elements than can be reflected, and with mode edge beyond the innermost three axes.
-- Pad with dynamic pads: a Gather at computed indices; the result has the extents that the model declares.
 """
 
 from __future__ import annotations
@@ -91,11 +90,13 @@ def _pad(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
     given, rank = [*node.input, "", ""], facts.rank(node.input[0])
     pads = facts.model.constants.get(given[1])
     axes = facts.model.constants.get(given[3]) if given[3] else np.arange(rank or 0)
+    mode = attribute(node, "mode", b"constant").decode()
     if rank is None or pads is None or axes is None:
-        return _pad_by_call(node, facts, axes)
+        if mode in ("constant", "edge"):
+            return None  # the pads may follow from extents, and the wheel lowers the Pad
+        raise _refused(node, facts, f"Pad with mode {mode}", "pads, and extents above 0, that are known when compiling")
     sides = np.zeros((2, rank), np.int64)
     sides[:, axes] = pads.reshape(2, -1)
-    mode = attribute(node, "mode", b"constant").decode()
     beyond = bool(given[3] or sides[:, : rank - 2].any()) or _exceeds(facts.extents(node.input[0]), sides)
     outer = rank == 1 or bool(sides[:, : max(rank - 3, 0)].any())
     gathered = mode == "wrap" or (mode == "reflect" and beyond) or (mode == "edge" and outer)
@@ -156,74 +157,6 @@ def _pad_by_attribute(node: onnx.NodeProto, facts: ModelFacts) -> None:
     mode = attribute(node, "mode", b"constant").decode()
     if mode != "constant" and min(attribute(node, "pads", attribute(node, "paddings", [0]))) < 0:
         raise _refused(node, facts, f"Pad with mode {mode} and negative pads", "operator set 11 or later")
-
-
-def _pad_by_call(node: onnx.NodeProto, facts: ModelFacts, axes: np.ndarray | None) -> list[onnx.NodeProto] | None:
-    """Pad with dynamic pads: each result element is one of the operand's, or the constant of mode constant. None if
-    extents are dynamic: the pads may then follow from extents, and the wheel lowers the Pad."""
-    import onnx
-
-    shape, result = (facts.shapes.get(name) for name in (node.input[0], node.output[0]))
-    mode = attribute(node, "mode", b"constant").decode()
-    if shape is None or result is None or 0 in shape:
-        if mode in ("constant", "edge"):
-            return None
-        raise _refused(node, facts, f"Pad with mode {mode}", "pads, and extents above 0, that are known when compiling")
-    w = NodeWriter(node, facts)
-    pads = w.cast(node.input[1], onnx.TensorProto.INT64)
-    if axes is None:
-        axes, pads = np.arange(len(shape)), _pads_of_all(w, pads, node.input[3], len(shape))
-    value, inside = node.input[0], ""
-    for number, axis in enumerate((axes % len(shape)).tolist()):
-        sides = [w.slice(pads, 0, place, place + 1) for place in (number, number + len(axes))]
-        places, met = _places_by_call(w, sides, shape[axis], result[axis], mode)
-        value = w.add("Gather", value, places, axis=axis)
-        met = w.reshape(met, [-1 if other == axis else 1 for other in range(len(shape))])
-        inside = w.add("And", inside, met) if inside else met
-    if mode == "constant" and inside:
-        given = node.input[2] if len(node.input) > 2 and node.input[2] else ""
-        filling = w.reshape(given, []) if given else w.constant(np.zeros((), facts.dtype(node.input[0])), "zero")
-        value = w.add("Where", inside, value, filling)
-    return w.done([value])
-
-
-def _pads_of_all(w: NodeWriter, pads: str, axes: str, rank: int) -> str:
-    """The pads of all axes, given those of `axes`, which are dynamic."""
-    import onnx
-
-    def number(value: object) -> str:
-        return w.constant(np.array(value, np.int64), "number")
-
-    own = w.add("Mod", w.cast(axes, onnx.TensorProto.INT64), number(rank))
-    met = w.add("Equal", w.reshape(own, [-1, 1]), number(np.arange(rank)))
-    among = w.add("Mul", w.reshape(pads, [2, -1, 1]), w.cast(met, onnx.TensorProto.INT64))
-    return w.reshape(w.over("ReduceSum", among, [1], keepdims=0), [-1])
-
-
-def _places_by_call(w: NodeWriter, sides: Sequence[str], extent: int, result: int, mode: str) -> tuple[str, str]:
-    """The source index of each element of the result along an axis of `extent`, and whether it is inside the part
-    that negative `sides` leave. Every index is in bounds for any pads."""
-    def number(value: int) -> str:
-        return w.constant(np.array(value, np.int64), "number")
-
-    def within(value: str, least: str, largest: str) -> str:
-        return w.add("Min", w.add("Max", value, least), largest)
-
-    zero, one = number(0), number(1)
-    removed = [w.add("Max", w.add("Neg", side), zero) for side in sides]
-    left = w.add("Sub", number(extent), w.add("Add", *removed))
-    count = w.add("Max", left, one)
-    own = w.constant(np.arange(result, dtype=np.int64), "places")
-    place = w.add("Sub", own, w.add("Max", sides[0], zero))
-    last = w.add("Sub", count, one)
-    chosen = within(place, zero, last)
-    if mode == "wrap":
-        chosen = w.add("Mod", place, count)
-    elif mode == "reflect":
-        period = w.add("Max", w.add("Add", last, last), one)
-        chosen = w.add("Sub", last, w.add("Abs", w.add("Sub", w.add("Mod", place, period), last)))
-    chosen = within(w.add("Add", chosen, removed[0]), zero, number(extent - 1))
-    return chosen, w.add("And", w.add("Not", w.add("Less", place, zero)), w.add("Less", place, left))
 
 
 def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
