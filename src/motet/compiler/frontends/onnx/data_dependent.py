@@ -48,11 +48,9 @@ def _flat(w: NodeWriter, value: str) -> str:
 
 
 def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    if node.input[1] in facts.model.constants:
-        return None
-    n, axis = Numbers(node, facts), attribute(node, "axis", None)
+    n, axis, known = Numbers(node, facts), attribute(node, "axis", None), facts.model.constants.get(node.input[1])
     value = node.input[0] if axis is not None else _flat(n, node.input[0])
-    places = _places(n, n.flag(node.input[1]))
+    places = _places(n, n.flag(node.input[1])) if known is None else n.of(np.flatnonzero(known))
     return n.done([n.add("Gather", value, places, axis=axis or 0)])
 
 

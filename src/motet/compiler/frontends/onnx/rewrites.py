@@ -5,7 +5,7 @@
 - ScatterElements with max and min.
 - CumSum with exclusive=1, for which the wheel subtracts each element from the inclusive sum: that cancels, and makes
   infinities NaN.
-- AffineGrid, and Compress by a constant.
+- AffineGrid.
 
 Other modules have the rules for groups of operators: activations, control flow, movement, narrow floats, normalisation,
 ordering, pools, products, quantisation, recurrence, reductions and resampling.
@@ -136,16 +136,6 @@ def _check_grams(node: onnx.NodeProto, facts: ModelFacts) -> None:
             f"{label(node)}: operator TfIdfVectorizer: ngram_counts is {list(starts)}; expected ascending numbers "
             f"from 0 to {len(pool)}, the length of the pool"
         )
-
-
-def _compress(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
-    condition, axis = facts.model.constants.get(node.input[1]), attribute(node, "axis", None)
-    if condition is None:
-        return None
-    w = NodeWriter(node, facts)
-    value = node.input[0] if axis is not None else w.reshape(node.input[0], [-1])
-    places = w.constant(np.flatnonzero(condition), "places")
-    return w.done([w.add("Gather", value, places, axis=axis or 0)])
 
 
 def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -297,5 +287,5 @@ _RULES: dict[str, Rule] = {
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
     **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
     **sampling.RULES,
-    "AffineGrid": _affine_grid, "Compress": _compress, "CumSum": _cum_sum, "Slice": _slice,
+    "AffineGrid": _affine_grid, "CumSum": _cum_sum, "Slice": _slice,
 }  # fmt: skip
