@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from motet.compiler.frontends.onnx.extent_conditions import condition_of
 from motet.compiler.frontends.onnx.extent_demands import Tie
 from motet.compiler.frontends.onnx.operator_demands import BROADCASTS
 from motet.compiler.frontends.onnx.tensors import kind_of
@@ -22,36 +21,20 @@ from motet.compiler.frontends.onnx.torch_operands import (
     ExtentOperand,
     NodeOperands,
     OperandAxis,
-    assert_any,
+    assert_demand,
     assert_that,
     builtin,
     i64,
     on_indices,
+    sized,
 )
-from motet.compiler.frontends.onnx.writing import REQUIRE
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index, extent_of
-from motet.compiler.ir.source_names import names_of
 
+_BROADCAST = Tie(0, 0, 1, 0, either=True)
 
-def _where(node: NodeOperands) -> None:
-    """Converts a Where that encodes an assertion (`Numbers.require`) into one; broadcasts operands of others."""
-    name = next((name for name in names_of(node.op.location) if REQUIRE in name), "")
-    if not name:
-        _stretch_together(node)
-        return
-    source, said = name.split(REQUIRE, 1)
-    operator, text = said.split(": ", 1)
-    place = ir.Location.fused([ir.Location.name(source)], ir.StringAttr.get(operator))
-    with place:
-        condition = condition_of(node.op.operands[0])
-        if condition is None:
-            condition = create("tensor.extract", node.operands[0].kind.scalar, [builtin(node.operands[0])])
-        assert_that(condition, text)
-    node.op.results[0].replace_all_uses_with(node.op.operands[1])
-    node.op.erase()
 
 
 def _matmul(node: NodeOperands) -> None:
@@ -85,17 +68,15 @@ def _together(places: Sequence[OperandAxis]) -> ir.Value:
         if known is None:
             total = _common(total, other.size, said)
         else:
-            size = other.size
-            assert_any([(size, total), (size, constant_index(1))], said)
+            assert_that(_BROADCAST.fits(known.extent, sized(other.size)).value, said)
     return total
 
 
 def _common(one: ir.Value, other: ir.Value, said: str) -> ir.Value:
     """The extent of two that are asserted to be equal, or one of them 1."""
-    unit = constant_index(1)
-    assert_any([(one, other), (one, unit), (other, unit)], said)
+    assert_that(_BROADCAST.fits(sized(one), sized(other)).value, said)
     # max · min(one, other, 1): the larger one if one of them is 1, the common one if equal, 0 for 0 and 1.
-    least = on_indices("arith.minsi", on_indices("arith.minsi", one, other), unit)
+    least = on_indices("arith.minsi", on_indices("arith.minsi", one, other), constant_index(1))
     return on_indices("arith.muli", on_indices("arith.maxsi", one, other), least)
 
 
@@ -106,7 +87,7 @@ def _follow(node: NodeOperands) -> None:
         if isinstance(demand, Tie) and demand.stretches:
             own, along = node.axes_of(demand)
             if own.is_dynamic and own.may_differ(along):
-                assert_any([(own.size, along.size), (own.size, constant_index(1))], str(demand))
+                assert_demand(node, demand)
                 axes.setdefault(demand.number, {})[demand.axis] = along.size
     for operand in node.operands:
         if operand.number in axes:
@@ -171,6 +152,6 @@ def _moves(size: ir.Value) -> ir.Value:
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {
-    **dict.fromkeys(BROADCASTS, _stretch_together), "Expand": _expand, "MatMul": _matmul, "Where": _where,
+    **dict.fromkeys(BROADCASTS, _stretch_together), "Expand": _expand, "MatMul": _matmul,
     **dict.fromkeys(("Gemm", "LayerNormalization", "PRelu"), _follow),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.frontends.onnx.tensors import builtin, kind_of, know_operations
-from motet.compiler.frontends.onnx.torch_operands import EQUAL, assert_that, compare
+from motet.compiler.frontends.onnx.torch_operands import assert_that, compare, write
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
@@ -169,7 +169,7 @@ def _inserted(slice_: ir.Value, into: ir.Value, index: ir.Value) -> ir.Value:
     sizes = _dynamic(slice_)
     axes = [axis for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
     for size, axis in zip(sizes, axes, strict=True):
-        same = compare(EQUAL, size, extent_of(into, axis + 1))
+        same = write("==", size, extent_of(into, axis + 1))
         assert_that(same, "expected slices of the same extents from all iterations of a loop")
     return create("tensor.insert_slice", into.type, [slice_, into, index, *sizes], {
         "static_offsets": ir.DenseI64ArrayAttr.get([DYNAMIC, *[0] * kind.rank]),

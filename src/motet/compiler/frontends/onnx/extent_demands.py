@@ -4,13 +4,12 @@
                             ONNX nodes        Equal(Gather(Shape(b), 0), Gather(Shape(a), 1))
                             the dialect torch arith.cmpi eq, tensor.dim %b, 0, tensor.dim %a, 1
 
-A demand is one formula, of numbers when compiling, or of a `Size` for each axis in assertions.
+A demand is one formula, of numbers when compiling; in assertions, of a `Size` for each axis that a call decides.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,19 +17,18 @@ from typing import Any
 
 from motet.compiler.frontends.onnx.model import Extents
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "*": operator.mul, "//": operator.floordiv, "%": operator.mod, "==": operator.eq,
-    "<=": operator.le,
-}  # fmt: skip
 
+def _written(name: str, *, swapped: bool = False) -> Callable[[Size, Any], Size]:
+    def write(own: Size, other: Any) -> Size:
+        sides = own.value, other.value if isinstance(other, Size) else other
+        return Size(own.write(name, *(reversed(sides) if swapped else sides)), own.write)
 
-def _written(name: str, *, swapped: bool = False) -> Callable[[Size, Any], Any]:
-    return lambda own, other: own.apply(name, other, own) if swapped else own.apply(name, own, other)
+    return write
 
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """A number, or a value of a call for which `write` writes the operators of Python."""
+    """A value of a call for which `write` writes the operators of Python; the other operand may be a number."""
 
     value: Any
     write: Callable[[str, Any, Any], Any]
@@ -40,14 +38,10 @@ class Size:
     __eq__, __le__ = _written("=="), _written("<=")  # pyright: ignore[reportAssignmentType]
 
     def __or__(self, other: Size | bool) -> Size:
-        """For conditions of which the left one is a value of a call."""
-        return self.apply("|", self, other) if isinstance(other, Size) else self
+        """A condition, or one that is known not to hold."""
+        return Size(self.write("|", self.value, other.value), self.write) if isinstance(other, Size) else self
 
-    def apply(self, name: str, left: Size | int, right: Size | int) -> Any:
-        a, b = (side.value if isinstance(side, Size) else side for side in (left, right))
-        if isinstance(a, int) and isinstance(b, int):
-            return _OPERATORS[name](a, b)
-        return Size(self.write(name, a, b), self.write)
+    __ror__ = __or__
 
 
 class Demand(ABC):
@@ -61,7 +55,8 @@ class Demand(ABC):
 
     @abstractmethod
     def fits(self, *extents: Any) -> Any:
-        """Whether the extents fit: a bool, or a `Size` for extents of which one is a value of a call."""
+        """Whether the extents fit: a bool, or a `Size` where one of them is a `Size`. Call it for a `Size` only if the
+        extents do not hold anyway."""
 
     @abstractmethod
     def holds(self, extents: Extents) -> bool:

@@ -11,17 +11,16 @@ from collections.abc import Callable, Sequence
 from motet.compiler.frontends.onnx.operator_demands import einsum_axes
 from motet.compiler.frontends.onnx.tensors import kind_of, replace, replace_all
 from motet.compiler.frontends.onnx.torch_operands import (
-    AT_MOST,
     ExtentOperand,
     NodeOperands,
     OperandAxis,
-    assert_any,
     assert_that,
     builtin,
-    compare,
     filled,
     numbers,
     on_indices,
+    sized,
+    write,
 )
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
@@ -76,10 +75,9 @@ def _slice_along(data: ExtentOperand, axis: int, first: int, count: int | Operan
 
 def _even_split(place: OperandAxis, count: int) -> None:
     """Asserts that the extent is large enough for `count` parts, which all but the last have the rounded-up size."""
-    each = on_indices("arith.ceildivsi", place.size, constant_index(count))
-    others = on_indices("arith.muli", each, constant_index(count - 1))
-    said = f"the first {count - 1} of {count} equal parts must be within {place}"
-    assert_that(compare(AT_MOST, others, place.size), said)
+    size = sized(place.size)
+    others = sized(on_indices("arith.ceildivsi", size.value, constant_index(count))) * (count - 1)
+    assert_that((others <= size).value, f"the first {count - 1} of {count} equal parts must be within {place}")
 
 
 def _slice(node: NodeOperands) -> None:
@@ -95,7 +93,7 @@ def _slice(node: NodeOperands) -> None:
         place, declared = OperandAxis(data, axis % data.rank), result.extents[axis % data.rank]
         if place.is_dynamic and declared != DYNAMIC and step:
             said = f"{place} must have {declared} of the elements that are asked for"
-            assert_any([(_taken(place.size, start, end, step), constant_index(declared))], said)
+            assert_that(write("==", _taken(place.size, start, end, step), declared), said)
 
 
 def _taken(extent: ir.Value, start: int, end: int, step: int) -> ir.Value:

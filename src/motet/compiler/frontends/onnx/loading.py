@@ -16,7 +16,7 @@ with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` k
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,22 +29,23 @@ from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
-from motet.compiler.frontends.onnx.extent_bounds import assert_bounds
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
-from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.model import ExtentBound, OnnxModel
 from motet.compiler.frontends.onnx.optionals import resolve_optionals
 from motet.compiler.frontends.onnx.reading import TOO_DEEP, is_too_deep, read_model
 from motet.compiler.frontends.onnx.sequences import resolve_sequences
 from motet.compiler.frontends.onnx.short_types import store_short_types
 from motet.compiler.frontends.onnx.simplify import fold_constants, simplify
 from motet.compiler.frontends.onnx.states import keep_states
+from motet.compiler.frontends.onnx.torch_operands import assert_that, write
 from motet.compiler.frontends.onnx.unsupported import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types, static_shapes
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
+from motet.compiler.ir.sizes import extent_of
 from motet.compiler.passes.running import run_named
 from motet.compiler.protobuf import Content
 from motet.errors import CompileError
@@ -363,8 +364,25 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
             function.operation, [model.elements.get(value.name, "") for value in inputs],
             [model.elements.get(value.name, "") for value in graph.output],
         )  # fmt: skip
-        assert_bounds(function.operation, model.bounds)
+        _assert_bounds(function.operation, model.bounds)
     clean_up(module)
+
+
+def _assert_bounds(function: ir.Operation, bounds: Sequence[ExtentBound]) -> None:
+    """Begins `function`, whose arguments are named, with assertions of `bounds`. Known extents need none."""
+    block = function.regions[0].blocks[0]
+    named = [ir.StringAttr(ir.DictAttr(each)[NAME]).value for each in ir.ArrayAttr(function.attributes["arg_attrs"])]
+    for bound in bounds:
+        argument = block.arguments[named.index(bound.input)]
+        if not ir.RankedTensorType(argument.type).is_dynamic_dim(bound.axis):
+            continue
+        place = ir.Location.fused([ir.Location.name(bound.input)], ir.StringAttr.get("input"))
+        with ir.InsertionPoint.at_block_begin(block), place:
+            extent = extent_of(argument, bound.axis)
+            if bound.least > 0:
+                assert_that(write("<=", bound.least, extent), f"axis {bound.axis} must be at least {bound.least}")
+            if bound.most is not None:
+                assert_that(write("<=", extent, bound.most), f"axis {bound.axis} must be at most {bound.most}")
 
 
 def _unsigned(values: Iterable[onnx.ValueInfoProto], model: OnnxModel) -> list[int]:

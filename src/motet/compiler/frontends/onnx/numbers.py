@@ -80,7 +80,7 @@ class Numbers(NodeWriter):
 
     def met(self, demand: Demand, sizes: Sequence[str | int]) -> str:
         """The condition that extents fit of which some are values of the graph."""
-        return demand.fits(*(Size(size, self._written) for size in sizes)).value
+        return demand.fits(*(Size(size, self._written) if isinstance(size, str) else size for size in sizes)).value
 
     def _written(self, name: str, left: str | int, right: str | int) -> str:
         if name == "<=":  # operator sets before 12 have only Greater

@@ -17,7 +17,7 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.tensors import TorchKind, builtin, kind_of, know_operations, replace
-from motet.compiler.frontends.onnx.torch_operands import EQUAL, assert_that, compare
+from motet.compiler.frontends.onnx.torch_operands import assert_that, write
 from motet.compiler.frontends.onnx.writing import ModelFacts, refused
 from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.ir._mlir import ir
@@ -192,7 +192,7 @@ class _ResizeNode:
         if count == DYNAMIC:
             return counted
         extents = ", ".join("?" if extent == DYNAMIC else str(extent) for extent in self.result.extents)
-        assert_that(compare(EQUAL, counted, constant_index(count)), f"{by} must lead to extents {extents}")
+        assert_that(write("==", counted, count), f"{by} must lead to extents {extents}")
         return count
 
     def _common_ratio(self, named: Sequence[int], sizes: _GivenNumbers) -> float | ir.Value | None:
@@ -215,8 +215,7 @@ class _ResizeNode:
             return one.size == one.count
         if one.axis > 1 or rank < 3 or not (one.size == one.count or isinstance(one.size, ir.Value)):
             return False
-        same = compare(EQUAL, *(each if isinstance(each, ir.Value) else constant_index(each)
-                                for each in (one.size, one.count)))  # fmt: skip
+        same = write("==", one.size, one.count)
         if isinstance(one.scale, ir.Value):
             same = self.f.of(one.scale) == 1
         assert_that(same, f"{'sizes' if one.scale is None else 'scales'} must keep the extents of the first two axes")

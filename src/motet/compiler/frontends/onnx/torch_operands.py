@@ -18,8 +18,7 @@ from motet.compiler.ir.source_names import names_of
 if TYPE_CHECKING:
     import onnx
 
-EQUAL, AT_MOST, ABOVE = 0, 3, 4  # predicates of arith.cmpi
-_PREDICATES = {"==": EQUAL, "<=": AT_MOST, ">": ABOVE}
+_PREDICATES = {"==": 0, "<=": 3, ">": 4}  # of arith.cmpi
 _OPERATIONS = {
     "+": "arith.addi", "*": "arith.muli", "//": "arith.floordivsi", "%": "arith.remsi", "&": "arith.andi",
     "|": "arith.ori",
@@ -156,22 +155,18 @@ def assert_demand(node: NodeOperands, demand: Demand) -> None:
     """Asserts what is not known to hold."""
     axes = node.axes_of(demand)
     if any(axis.is_dynamic for axis in axes) and not demand.holds([axis.known for axis in axes]):
-        sizes = (Size(axis.size if axis.is_dynamic else axis.extent, write) for axis in axes)
+        sizes = (sized(axis.size) if axis.is_dynamic else axis.extent for axis in axes)
         assert_that(demand.fits(*sizes).value, str(demand))
+
+
+def sized(value: ir.Value) -> Size:
+    return Size(value, write)
 
 
 def write(name: str, left: ir.Value | int, right: ir.Value | int) -> ir.Value:
     """An operator of Python on indices or conditions."""
     a, b = (constant_index(side) if isinstance(side, int) else side for side in (left, right))
     return compare(_PREDICATES[name], a, b) if name in _PREDICATES else create(_OPERATIONS[name], a.type, [a, b])
-
-
-def assert_any(pairs: Sequence[tuple[ir.Value, ir.Value]], said: str) -> None:
-    """Asserts that the two values of at least one of `pairs` are equal; `said` is the error."""
-    condition = compare(EQUAL, *pairs[0])
-    for pair in pairs[1:]:
-        condition = create("arith.ori", condition.type, [condition, compare(EQUAL, *pair)])
-    assert_that(condition, said)
 
 
 def assert_that(condition: ir.Value, said: str) -> None:
