@@ -19,12 +19,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from motet.compiler.frontends.onnx.extent_demands import Counted, Demand, Fixed, Tie
 from motet.compiler.frontends.onnx.model import Extents, ShapedNode
 from motet.compiler.frontends.onnx.simplify import attribute
+
+if TYPE_CHECKING:
+    import onnx
 
 _PART = re.compile(r"([<>%]?)(\d*)([A-Za-z]\w*)?([?~]?)(?:/(\d+))?")
 _ANY = "..."
@@ -171,20 +175,21 @@ def _declared(node: ShapedNode) -> Iterator[Demand]:
             yield Fixed(0, axis, extent, reason=", as is declared")
 
 
-def _addressed(node: ShapedNode, axis: int, batches: int | None = None) -> Iterator[Demand]:
-    """Along an axis, as many elements as constant indices need. With a number of batches, an index has a number for
-    each axis from `axis` on."""
-    indices, rank = node.values[1], len(node.extents[0])
-    if indices is None or not indices.size or not rank:
-        return
-    columns = indices.reshape(-1, 1 if batches is None or not indices.ndim else indices.shape[-1])
-    for number, column in enumerate(columns.T, axis):
-        if batches is None or number < rank:
-            yield Fixed(0, number % rank, max(int(column.max()) + 1, -int(column.min())), at_least=True)
+def addressed(node: onnx.NodeProto, indices: np.ndarray, rank: int) -> list[int]:
+    """The axes that an index addresses, one number each."""
+    if node.op_type in ("GatherND", "ScatterND"):
+        first = attribute(node, "batch_dims", 0)
+        return [*range(first, first + indices.shape[-1])] if indices.ndim and first + indices.shape[-1] <= rank else []
+    axis = attribute(node, "axis", 0)
+    return [axis % rank] if -rank <= axis < rank else []
 
 
-def _gathered(node: ShapedNode) -> Iterator[Demand]:
-    return _addressed(node, attribute(node.node, "axis", 0))
+def _addressed(node: ShapedNode) -> Iterator[Demand]:
+    """As many elements as constant indices need."""
+    indices = node.values[1]
+    if indices is not None and indices.size and (axes := addressed(node.node, indices, len(node.extents[0]))):
+        for axis, column in zip(axes, indices.reshape(-1, len(axes)).T, strict=True):
+            yield Fixed(0, axis, max(int(column.max()) + 1, -int(column.min())), at_least=True)
 
 
 def _elements(node: ShapedNode) -> Iterator[Demand]:
@@ -193,13 +198,13 @@ def _elements(node: ShapedNode) -> Iterator[Demand]:
     axis = attribute(node.node, "axis", 0) % max(rank, 1)
     indices = " ".join(f"i{each}" if each == axis else f"i{each}&<a{each}" for each in range(rank))
     yield from _read_signature(f"{_axes('a', rank)}, {indices}, {_axes('i', rank)}", node.extents)
-    yield from _gathered(node)
+    yield from _addressed(node)
 
 
 def _gathered_slices(node: ShapedNode) -> Iterator[Demand]:
     batches = attribute(node.node, "batch_dims", 0)
     yield from _read_signature(f"{_axes('a', batches)} ..., +", node.extents)
-    yield from _addressed(node, batches, batches)
+    yield from _addressed(node)
 
 
 def _replaced_slices(node: ShapedNode) -> Iterator[Demand]:
@@ -209,7 +214,7 @@ def _replaced_slices(node: ShapedNode) -> Iterator[Demand]:
     slices = " ".join(f"a{axis}" for axis in range(depth, rank)) if isinstance(depth, int) else _ANY
     indices = _axes("i", count)
     yield from _read_signature(f"{_axes('a', rank)}, {indices} _, {indices} {slices}", node.extents)
-    yield from _addressed(node, 0, 0)
+    yield from _addressed(node)
 
 
 def _compressed(node: ShapedNode) -> Iterator[Demand]:
@@ -303,7 +308,7 @@ _TABLE: dict[str, Row] = {
     "ConvTranspose": "_ c ..., c f ..., {group}f",
     "DeformConv": "_ {group}c ..., f c ..., ..., f",
     "Det": "... n n",
-    "Einsum": _einsum, "Expand": _expanded, "Gather": _gathered, "GatherND": _gathered_slices, "Gemm": _gemm,
+    "Einsum": _einsum, "Expand": _expanded, "Gather": _addressed, "GatherND": _gathered_slices, "Gemm": _gemm,
     "GridSample": "n ..., n _ 1 | n _ _ 2 | n _ _ _ 3 | n ...",
     "GroupNormalization": "_ c&%{num_groups} ..., c, c",
     "InstanceNormalization": "_ c ..., c, c",

@@ -12,7 +12,7 @@ from motet.compiler.frontends.onnx.attribute_values import MOST_PARTS
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.empty_tensors import OF_DATA
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.simplify import attribute
+from motet.compiler.frontends.onnx.operator_demands import addressed
 from motet.compiler.frontends.onnx.well_formed import elements, label, mixed, of_two_types
 from motet.compiler.frontends.onnx.writing import element_types, static_shapes
 
@@ -119,7 +119,7 @@ def refuse_outside(model: OnnxModel) -> None:
         shape, given = shapes.get(node.input[0]), model.constants.get(node.input[1])
         if shape is None or given is None or (model.inner and node.input[0] not in model.constants):
             continue
-        axes = _addressed(node, given, len(shape))
+        axes = addressed(node, given, len(shape))
         extents = np.array([shape[axis] for axis in axes])
         wrong = np.argwhere((given < -extents) | (given >= extents)) if axes else np.empty((0, 0), np.int64)
         if len(wrong):
@@ -130,15 +130,6 @@ def refuse_outside(model: OnnxModel) -> None:
                 f"outside of axis {axes[number]} of extent {extents[number]}"
             )
     each_body(model, refuse_outside)
-
-
-def _addressed(node: onnx.NodeProto, indices: np.ndarray, rank: int) -> list[int]:
-    """The axes that an index addresses, one number each."""
-    if node.op_type in ("GatherND", "ScatterND"):
-        first = attribute(node, "batch_dims", 0)
-        return [*range(first, first + indices.shape[-1])] if indices.ndim and first + indices.shape[-1] <= rank else []
-    axis = attribute(node, "axis", 0)
-    return [axis % rank] if rank and -rank <= axis < rank else []
 
 
 def _is_constant(node: onnx.NodeProto, model: OnnxModel) -> bool:
