@@ -10,7 +10,7 @@ Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that b
 and types; `short_types.py` stores 8-bit floats and the like as bytes; `assert_demands.py` asserts what operators demand
 of extents, also nodes that `simplify.py` drops when it folds constants; `sequences.py` resolves sequences;
 `rewrites.py` and its rules rewrite what torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg,
-with `integers.py` on the way; `cleanup.py` simplifies the result; `states.py` keeps the state of models that have some.
+with `integers.py` on the way; `states.py` keeps the state of models that have some.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.artifact.validation import MAXIMUM_RANK
+from motet.compiler.frontends.onnx.appended import give_room
 from motet.compiler.frontends.onnx.assert_demands import demand_extents, simplify_asserted
 from motet.compiler.frontends.onnx.bodies import all_nodes
-from motet.compiler.frontends.onnx.cleanup import clean_up
 from motet.compiler.frontends.onnx.data import DataFiles
 from motet.compiler.frontends.onnx.domains import reason, strip_zip_maps, write_domains
+from motet.compiler.frontends.onnx.expanded_operands import read_in_place, settle_stretches
 from motet.compiler.frontends.onnx.functions import inlined, name_within
 from motet.compiler.frontends.onnx.interface import give_sequences, parse_sequences
 from motet.compiler.frontends.onnx.mlir_import import Lowered, LoweringError, explain, lower
@@ -43,7 +44,10 @@ from motet.compiler.frontends.onnx.torch_operands import assert_that, write
 from motet.compiler.frontends.onnx.unsupported import refuse_large, refuse_operands, refuse_outside, refuse_unknown
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_graph, label, refuse_growth, refuse_recursion
 from motet.compiler.frontends.onnx.writing import element_types, static_shapes
-from motet.compiler.ir._mlir import ir
+from motet.compiler.ir._mlir import ir, run_pipeline
+from motet.compiler.ir.attributes import integer_constant
+from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import DIMS, NAME, PARAMETER, Program, show_elements, show_unsigned
 from motet.compiler.ir.sizes import extent_of
 from motet.compiler.passes.running import run_named
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
 
 FUNCTION = "main"
 PREVIEWED = ("FlexAttention",)  # of the domain 'ai.onnx.preview'
+_REFUSES_ZERO = "unimplemented: tensor with zero element"
 _LAST_OPSET = (1 << 31) - 1
 _MOST_ELEMENTS = 1 << 44  # of an input or an output
 CONVERTED_OPSET = 21  # the operator set that torch-mlir covers best
@@ -365,7 +370,32 @@ def finish(model: OnnxModel, lowered: Lowered) -> None:
             [model.elements.get(value.name, "") for value in graph.output],
         )  # fmt: skip
         _assert_bounds(function.operation, model.bounds)
-    clean_up(module)
+    _clean_up(module)
+
+
+def _clean_up(module: ir.Module) -> None:
+    """Simplifies the module and removes its assertions that divisors are not zero: 1/0 must be an infinity."""
+    for operation in find_operations(module, "cf.assert"):
+        if ir.StringAttr(operation.attributes["msg"]).value == _REFUSES_ZERO:
+            operation.erase()
+    _settle_batches(module)
+    with module.context, ir.Location.unknown():
+        give_room(module)
+    for function in public_functions(module):
+        settle_stretches(function)
+    run_pipeline(module, "canonicalize,cse")
+    for function in public_functions(module):
+        read_in_place(function)
+    run_pipeline(module, "canonicalize,cse,symbol-dce", verify_each=False)
+
+
+def _settle_batches(module: ir.Module) -> None:
+    """Makes the extent to which products broadcast a batch axis of 1 that of the other operand, which may be 0: the
+    lowering writes the larger of both."""
+    for operation in find_operations(module, "arith.maxui"):
+        if isinstance(operation.results[0].type, ir.IndexType) and integer_constant(operation.operands[1]) == 1:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
 
 
 def _assert_bounds(function: ir.Operation, bounds: Sequence[ExtentBound]) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.magnitudes import is_finite
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import Chain, ModelFacts, NodeWriter, Rule
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     import onnx
 
 _TO_THE_END = np.iinfo(np.int64).max
+_KEEPS = ("Cast", "Identity", "Neg", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_DEEPEST = 16  # operators between a value and the constants that bound it
 
 
 def _matmul(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -100,7 +101,7 @@ def _transposed_convolution(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
     sizes, rank, shape = extents[2:], len(extents) - 2, facts.shapes.get(node.input[0])
     pads = list(attribute(node, "pads", [0] * 2 * rank))
     auto = attribute(node, "auto_pad", b"NOTSET")
-    finite = 0 in (*extents, *filters) or is_finite(facts, node.input[1])
+    finite = 0 in (*extents, *filters) or _is_finite(facts, node.input[1])
     asked = attribute(node, "output_shape", [])
     if finite and auto in (b"NOTSET", b"VALID") and pads[:rank] == pads[rank:] and not asked:
         return None
@@ -202,6 +203,44 @@ def _gemm(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
     chain.nodes[0].attribute.extend(item for item in node.attribute if item.name in ("transA", "transB"))
     factor = np.array(alpha).astype(facts.dtype(node.input[0]))
     return chain.then("Mul", facts.constant(node, "alpha", factor)).done()
+
+
+def _is_finite(facts: ModelFacts, name: str) -> bool:
+    """Whether all elements of a value are known to be finite, such as those of a constant or of dequantised bytes."""
+    if (constant := facts.model.constants.get(name)) is not None:
+        return bool(np.isfinite(constant).all())
+    if name not in facts.types:
+        return False
+    dtype = facts.dtype(name)
+    if dtype.kind not in "fiu":
+        return False  # types that numpy lacks, such as bfloat16
+    largest = _largest(facts, name, _DEEPEST)
+    return largest < (np.finfo(dtype).max if dtype.kind == "f" else math.inf)
+
+
+def _largest(facts: ModelFacts, name: str, deepest: int) -> float:
+    """A bound on the magnitude of the elements of a value before rounding; infinite if none is known."""
+    constant = facts.model.constants.get(name)
+    if constant is not None:
+        magnitudes = np.abs(constant.astype(np.float64))
+        return float(magnitudes.max(initial=0)) if np.isfinite(magnitudes).all() else math.inf
+    dtype = facts.dtype(name) if name in facts.types else None
+    if dtype is not None and dtype.kind in "iu":
+        return float(max(np.iinfo(dtype).max, -np.iinfo(dtype).min))
+    node = facts.producers.get(name)
+    if node is None or not deepest:
+        return math.inf
+    own = [_largest(facts, each, deepest - 1) for each in node.input if each]
+    if node.op_type in _KEEPS:
+        return own[0]
+    if node.op_type in ("Add", "Sub"):
+        return own[0] + own[1]
+    if node.op_type == "Mul":
+        return own[0] * own[1]
+    if node.op_type == "DequantizeLinear":
+        return (own[0] + sum(own[2:])) * own[1]
+    return math.inf
+
 
 
 RULES: dict[str, Rule] = {

@@ -6,6 +6,7 @@
 - CumSum with exclusive=1, for which the wheel subtracts each element from the inclusive sum: that cancels, and makes
   infinities NaN.
 - AffineGrid.
+- Loop and Scan that collect unsigned integers.
 
 Other modules have the rules for groups of operators: activations, control flow, movement, narrow floats, normalisation,
 ordering, pools, products, quantisation, recurrence, reductions and resampling.
@@ -20,7 +21,6 @@ import numpy as np
 
 from motet.compiler.frontends.onnx import (
     activations,
-    collected,
     composed,
     control,
     data_dependent,
@@ -62,7 +62,7 @@ def rewrite_forms(model: OnnxModel) -> bool:
     within = each_body(model, rewrite_forms)
     steps: list[tuple[Mapping[str, Rule], Mapping[str, Check]]] = [
         ({**given.RULES, **given_shapes.RULES, **data_dependent.RULES, **many_operands.RULES}, {}),
-        ({**composed.RULES, **_BEFORE}, {}), (narrow.RULES, {}), (_RULES, _CHECKS), (collected.RULES, {}),
+        ({**composed.RULES, **_BEFORE}, {}), (narrow.RULES, {}), (_RULES, _CHECKS), (_AFTER, {}),
     ]
     changed, facts = False, None
     for rules, checks in steps:
@@ -271,6 +271,34 @@ def _reversed(
     return w.done([value])
 
 
+def _collected(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
+    """A Loop or Scan that collects uint16 or uint64 as one that collects signed integers of the same width, with casts,
+    which keep all bits. The torch-mlir wheel ends the process over slices of these types."""
+    import onnx
+
+    types = onnx.TensorProto
+    signed: dict[int, int] = {types.UINT16: types.INT16, types.UINT64: types.INT64}
+    made = copy(node)
+    inner: onnx.GraphProto = attribute(made, "body", None)
+    states = len(node.input) - (2 if node.op_type == "Loop" else attribute(node, "num_scan_inputs", 0))
+    before = len(inner.output) - len(node.output)  # the condition of a Loop
+    w = NodeWriter(node, facts)
+    w.nodes.append(made)
+    for number in range(states, len(node.output)):
+        kind = facts.types.get(node.output[number], 0)
+        if kind not in signed:
+            continue
+        slice_ = inner.output[before + number]
+        name = f"{slice_.name}/signed"
+        inner.node.append(onnx.helper.make_node("Cast", [slice_.name], [name], f"{node.name}/{name}", to=signed[kind]))
+        slice_.name, slice_.type.tensor_type.elem_type = name, signed[kind]
+        made.output[number] = f"{node.output[number]}/signed"
+        w.nodes.append(onnx.helper.make_node(
+            "Cast", [made.output[number]], [node.output[number]], f"{node.name}/{node.output[number]}", to=kind
+        ))
+    return w.nodes if len(w.nodes) > 1 else None
+
+
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
     **pools.CHECKS,
     "LRN": _check_response_norm,
@@ -282,6 +310,7 @@ _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
 _BEFORE: dict[str, Rule] = {  # whose operators other rules rewrite
     **reductions.BEFORE, "ArgMax": _last_extreme, "ArgMin": _last_extreme, "ScatterElements": _scatter_elements,
 }
+_AFTER: dict[str, Rule] = {"Loop": _collected, "Scan": _collected}
 _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,

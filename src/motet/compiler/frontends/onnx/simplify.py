@@ -1,7 +1,8 @@
 """Simplifies an ONNX graph before the import, where ONNX has more information than linalg.
 
 - Empty values become constants.
-- An If with a constant condition becomes its branch.
+- An If with a constant condition becomes its branch. Exporters write such an If where the rank of a result depends on
+  an extent, for example for PyTorch's `squeeze`.
 - Shapes of static values, and values computed from constants alone, become constants.
 - Batch normalisation with constant statistics is folded into the weights of the preceding convolution,
   or becomes one multiplication and one addition.
@@ -21,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from motet.compiler.frontends.onnx.bodies import each_body, reads, separate_bodies
-from motet.compiler.frontends.onnx.branches import inline_branches
+from motet.compiler.frontends.onnx.bodies import each_body, graphs_of, reads, separate_bodies
 from motet.compiler.frontends.onnx.ceiled_pools import drop_windows
 from motet.compiler.frontends.onnx.dead_nodes import drop_dead_nodes
 from motet.compiler.frontends.onnx.empty_tensors import fold_empty
@@ -240,6 +240,35 @@ def _part(model: OnnxModel, node: onnx.NodeProto, shape: list[int | None]) -> np
         return None
     found = [shape[place] for place in places.reshape(-1)]
     return None if None in found else np.array(found, np.int64).reshape(places.shape)
+
+
+def inline_branches(model: OnnxModel) -> bool:
+    """Rewrites the graph of `model` in place; names in bodies must be unique. Returns whether it changed."""
+    import onnx
+
+    graph = model.proto.graph
+    if not any(node.op_type == "If" and node.input[0] in model.constants for node in graph.node):
+        return False
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        condition = model.constants.get(node.input[0]) if node.op_type == "If" and node.input else None
+        if condition is None or condition.size != 1:
+            nodes.append(node)
+            continue
+        branch = _branch(node, "then_branch" if condition.any() else "else_branch")
+        nodes += branch.node
+        nodes += [
+            onnx.helper.make_node("Identity", [value.name], [output], f"{node.name}/{output}")
+            for value, output in zip(branch.output, node.output, strict=False) if output
+        ]
+    return replace_nodes(model, nodes)
+
+
+def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto:
+    for item, graph in zip(node.attribute, graphs_of(node), strict=True):
+        if item.name == name:
+            return graph
+    raise ValueError(f"an If without {name}")
 
 
 def fold_gemm_weights(model: OnnxModel) -> bool:
