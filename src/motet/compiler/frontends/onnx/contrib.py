@@ -226,7 +226,7 @@ def _embed_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     w, kind = NodeWriter(node, facts), facts.types[word_table]
     total = w.add("Gather", word_table, words, axis=0)
     if not places:
-        extent = w.add("Gather", w.add("Shape", words), w.constant(np.array(1, np.int64), "axis"), axis=0)
+        extent = w.extent(words, 1)
         zero, one = (w.constant(np.array(item, np.int64), "number") for item in (0, 1))
         places = w.add("Range", zero, extent, one)
     total = w.add("Add", total, w.add("Gather", place_table, places, axis=0))

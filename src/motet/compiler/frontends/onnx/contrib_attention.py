@@ -36,10 +36,6 @@ def _joined(w: NodeWriter, value: str) -> str:
     return w.reshape(w.add("Transpose", value, perm=[0, 2, 1, 3]), [0, 0, -1])
 
 
-def _extent(w: NodeWriter, value: str, axis: int) -> str:
-    return w.add("Gather", w.add("Shape", value), w.constant(np.array(axis, np.int64), "axis"), axis=0)
-
-
 def _count(w: NodeWriter, extent: str) -> str:
     """0, 1, …, `extent` - 1."""
     zero, one = (w.constant(np.array(item, np.int64), "number") for item in (0, 1))
@@ -62,7 +58,7 @@ class _Attention:
         if self.scale:
             scores = w.add("Mul", scores, number(w, self.scale, self.like))
         else:
-            size = w.cast(_extent(w, self.query, 3), w.facts.types[self.like])
+            size = w.cast(w.extent(self.query, 3), w.facts.types[self.like])
             scores = w.add("Div", scores, w.add("Sqrt", size))
         if softcap:
             cap = number(w, softcap, self.like)
@@ -84,7 +80,7 @@ def _closed(w: NodeWriter, open_: str, value: str, like: str) -> str:
 
 def _causal(w: NodeWriter, query: str, key: str, like: str) -> str:
     """The causal mask: each query attends to the keys up to its own; the last query's is the last key."""
-    length, total = _extent(w, query, 2), _extent(w, key, 2)
+    length, total = w.extent(query, 2), w.extent(key, 2)
     own = w.over("Unsqueeze", w.add("Add", _count(w, length), w.add("Sub", total, length)), [1])
     return _closed(w, w.add("Not", w.add("Greater", _count(w, total), own)), _lowest(w, like), like)
 
@@ -100,7 +96,7 @@ def _mask(w: NodeWriter, mask: str, key: str, like: str) -> str | None:
         extents = w.facts.shapes.get(mask), w.facts.shapes.get(w.node.input[0])
         if extents[0] is not None and extents[1] is not None and extents[0] != extents[1][:1]:
             raise refused(w.node, w.facts, "with a mask of starts and ends", "lengths, or a mask of every key")
-        counted = w.cast(_count(w, _extent(w, key, 2)), w.facts.types[mask])
+        counted = w.cast(_count(w, w.extent(key, 2)), w.facts.types[mask])
         open_ = w.add("Less", counted, w.over("Unsqueeze", mask, [1]))
         return _closed(w, w.over("Unsqueeze", open_, [1, 2]), filled, like)
     if rank not in (2, 3):
@@ -230,7 +226,7 @@ def _rotary(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
         heads = width // (2 * facts.shapes[tables[0]][1])
     split = _heads(w, value, heads) if rank == 3 else value
     if facts.shapes.get(places) == (1,) or of_places < 2:  # the first position, the same for all rows
-        counted = w.add("Add", _count(w, _extent(w, split, 2)), w.cast(w.reshape(places, [-1]), 7))
+        counted = w.add("Add", _count(w, w.extent(split, 2)), w.cast(w.reshape(places, [-1]), 7))
         places = w.over("Unsqueeze", counted, [0])
     turned = _rotated(w, split, places, (tables[0], tables[1]), interleaved=bool(attribute(node, "interleaved", 0)))
     return done(w, {0: _joined(w, turned) if rank == 3 else turned})
@@ -250,7 +246,7 @@ def _groups(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     w, like = NodeWriter(node, facts), query
     query, key, value = (_heads(w, name, count) for name, count in ((query, heads), (key, own), (value, own)))
     last = w.over("Unsqueeze", w.cast(w.reshape(node.input[5], [-1]), 7), [1])  # [batch, 1]
-    past, length = given(node, 3), _extent(w, query, 2)
+    past, length = given(node, 3), w.extent(query, 2)
     places = _places(w, last, past, length)
     if attribute(node, "do_rotary", 0):
         at, interleaved = given(node, 9) or places, bool(attribute(node, "rotary_interleaved", 0))
@@ -269,7 +265,7 @@ def _places(w: NodeWriter, last: str, past: str, length: str) -> str:
     counted = w.over("Unsqueeze", _count(w, length), [0])
     if not past:
         return w.add("Add", counted, w.add("Mul", last, w.constant(np.array(0, np.int64), "zero")))
-    before, zero = _extent(w, past, 2), w.constant(np.array(0, np.int64), "zero")
+    before, zero = w.extent(past, 2), w.constant(np.array(0, np.int64), "zero")
     newest = w.add("Sub", w.add("Add", before, length), w.constant(np.array(1, np.int64), "one"))
     differs = w.add("Abs", w.add("Sub", last, newest))
     whole = w.add("Equal", w.over("ReduceSum", differs, [0, 1], keepdims=0), zero)
@@ -280,7 +276,7 @@ def _places(w: NodeWriter, last: str, past: str, length: str) -> str:
 
 
 def _window(w: NodeWriter, places: str, key: str, like: str) -> str:
-    counted = _count(w, _extent(w, key, 2))
+    counted = _count(w, w.extent(key, 2))
     own = w.over("Unsqueeze", places, [1, 3])
     open_ = w.add("Not", w.add("Greater", counted, own))
     width = attribute(w.node, "local_window_size", -1)

@@ -134,7 +134,7 @@ def _order_of_rows(n: Numbers, rows: str) -> str:
     less = n.flag(n.add("Less", right, left))  # [i, j]: row j is less than row i
     less = n.reshape(n.add("GatherElements", less, column, axis=2), [0, -1])
     equal = n.sub(n.of(1), n.over("ReduceMax", differs, [2], keepdims=0))
-    every = n.add("Range", n.of(0), n.add("Gather", n.add("Shape", rows), n.of(0), axis=0), n.of(1))
+    every = n.add("Range", n.of(0), n.extent(rows, 0), n.of(1))
     before = n.flag(n.less(n.reshape(every, [1, -1]), n.reshape(every, [-1, 1])))
     place = n.sum(n.plus(less, n.mul(equal, before)), 1)
     return n.add("ScatterElements", n.mul(every, n.of(0)), place, every)

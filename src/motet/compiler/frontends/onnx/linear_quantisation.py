@@ -166,8 +166,8 @@ def _of_blocks(w: NodeWriter, value: str, block: int, axis: int) -> str:
     if extent is not None:
         blocks = w.constant(np.arange(extent, dtype=np.int64) // block, "blocks")
     else:
-        axes, zero, one, size = (w.constant(np.array(number, np.int64), "number") for number in (axis, 0, 1, block))
-        places = w.add("Range", zero, w.add("Gather", w.add("Shape", name), axes, axis=0), one)
+        zero, one, size = (w.constant(np.array(number, np.int64), "number") for number in (0, 1, block))
+        places = w.add("Range", zero, w.extent(name, axis), one)
         blocks = w.add("Div", places, size)
     return w.add("Gather", value, blocks, axis=axis)
 

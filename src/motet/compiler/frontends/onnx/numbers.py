@@ -20,7 +20,7 @@ _OPERATORS = {"+": "Add", "*": "Mul", "//": "Div", "%": "Mod", "==": "Equal", ">
 
 
 class Numbers(NodeWriter):
-    """Writes integer arithmetic on small i64 tensors, besides other nodes."""
+    """Writes nodes, also integer arithmetic on small i64 tensors."""
 
     def of(self, value: Any) -> str:
         return self.constant(np.array(value, np.int64), "numbers")
@@ -61,9 +61,6 @@ class Numbers(NodeWriter):
     def from_start(self, places: str, extent: str) -> str:
         """Indices from the start; negative ones count from the end."""
         return self.choose(self.less(places, self.of(0)), self.plus(places, extent), places)
-
-    def extent(self, value: str, axis: int) -> str:
-        return self.add("Gather", self.add("Shape", value), self.of(axis), axis=0)
 
     def require(self, value: str, condition: str, text: str) -> str:
         """`value` if `condition`, one element, holds; otherwise the call fails with `text`."""

@@ -43,6 +43,7 @@ from motet.compiler.frontends.onnx import (
 )
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
+from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.resize import check_resize
 from motet.compiler.frontends.onnx.simplify import attribute, infer_shapes
 from motet.compiler.frontends.onnx.well_formed import UNREADABLE, check_axes, label
@@ -145,7 +146,7 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
     shape, data = facts.shapes.get(node.input[1]), facts.shapes.get(node.input[0])
     if reduction not in (b"max", b"min") or shape is None:
         return None
-    w, axis = NodeWriter(node, facts), attribute(node, "axis", 0) % len(shape)
+    w, axis = Numbers(node, facts), attribute(node, "axis", 0) % len(shape)
     if data is not None and 0 not in data and 0 not in shape:
         values = w.reshape(node.input[0], [-1]), w.over("Unsqueeze", _flat_places(w, data, shape, axis), [len(shape)])
         made = w.add("ScatterND", *values, node.input[2], reduction=reduction)
@@ -156,23 +157,20 @@ def _scatter_elements(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.Node
     return w.done([w.add("ScatterND", node.input[0], joined, node.input[2], reduction=reduction)])
 
 
-def _flat_places(w: NodeWriter, data: Sequence[int], shape: Sequence[int], axis: int) -> str:
+def _flat_places(w: Numbers, data: Sequence[int], shape: Sequence[int], axis: int) -> str:
     """The place in the flat tensor that each element of ScatterElements addresses; those out of bounds address one past
     its end."""
-    def number(value: int) -> str:
-        return w.constant(np.array(value, np.int64), "number")
-
     strides = [int(np.prod(data[d + 1 :], dtype=np.int64)) for d in range(len(data))]
-    given, extent = w.cast(w.node.input[1], 7), number(data[axis])
-    outside = w.add("Or", w.add("Less", given, number(-data[axis])), w.add("Not", w.add("Less", given, extent)))
-    place = w.add("Where", w.add("Less", given, number(0)), w.add("Add", given, extent), given)
-    place = w.add("Mul", place, number(strides[axis]))
+    given, extent = w.cast(w.node.input[1], 7), w.of(data[axis])
+    outside = w.add("Or", w.add("Less", given, w.of(-data[axis])), w.add("Not", w.add("Less", given, extent)))
+    place = w.from_start(given, extent)
+    place = w.add("Mul", place, w.of(strides[axis]))
     for d, (length, stride) in enumerate(zip(shape, strides, strict=True)):
         if d != axis and length > 1:
             steps = np.arange(length, dtype=np.int64) * stride
             along = [-1 if other == d else 1 for other in range(len(shape))]
             place = w.add("Add", place, w.constant(steps.reshape(along), "steps"))
-    return w.add("Where", outside, number(int(np.prod(data, dtype=np.int64))), place)
+    return w.add("Where", outside, w.of(int(np.prod(data, dtype=np.int64))), place)
 
 
 def _cum_sum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
@@ -204,7 +202,7 @@ def _last_extreme(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProt
     w = NodeWriter(node, facts)
     turned = w.reverse(node.input[0], axis)
     place = w.add(node.op_type, turned, axis=axis, keepdims=attribute(node, "keepdims", 1))
-    extent = w.add("Gather", w.add("Shape", turned), w.constant(np.array(axis), "axis"), axis=0)
+    extent = w.extent(turned, axis)
     last = w.add("Sub", extent, w.constant(np.array(1), "one"))
     return w.done([w.add("Sub", last, place)])
 

@@ -132,7 +132,7 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     found = w.add("Gather", w.of(_by_storage(node, places, sizes).reshape(-1)), w.add("Add", largest, starts))
     images = w.of(np.arange((extents[0] or 1) * (extents[1] or 0)).reshape(extents[0] or 1, -1, 1))
     if extents[0] is None:
-        batches = w.add("Gather", w.add("Shape", value), w.of(0))
+        batches = w.extent(value, 0)
         numbers = w.add("Range", w.of(0), batches, w.of(1))
         firsts = w.add("Mul", w.over("Unsqueeze", numbers, [1, 2]), w.of(extents[1] or 0))
         images = w.add("Add", images, firsts)
@@ -239,9 +239,7 @@ def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
 
 
 def _extent(w: Numbers, value: str, extent: int | None, axis: int) -> str:
-    if extent is not None:
-        return w.of(extent)
-    return w.extent(value, axis)
+    return w.extent(value, axis) if extent is None else w.of(extent)
 
 
 RULES: dict[str, Rule] = {

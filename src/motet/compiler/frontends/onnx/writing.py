@@ -213,6 +213,9 @@ class NodeWriter:
             return self.reshape(value, shape)
         return self.add("Reshape", value, self.add("Shape", other))
 
+    def extent(self, value: str, axis: int) -> str:
+        return self.add("Gather", self.add("Shape", value), self.constant(np.array(axis, np.int64), "axis"), axis=0)
+
     def slice_of(self, value: str, axis: int, place: int) -> str:
         """The slice of extent 1 at `place` along `axis`, in any operator set: bounds are attributes before 10."""
         if self.facts.version >= 10:
@@ -225,8 +228,8 @@ class NodeWriter:
 
     def reverse(self, value: str, axis: int) -> str:
         """`value` reversed along `axis`, of any extent; the wheel's lowering fails for an empty axis."""
-        number, zero, one = (self.constant(np.array(item, np.int64), "number") for item in (axis, 0, 1))
-        extent = self.add("Gather", self.add("Shape", value), number, axis=0)
+        zero, one = (self.constant(np.array(item, np.int64), "number") for item in (0, 1))
+        extent = self.extent(value, axis)
         last = self.add("Sub", extent, one)
         return self.add("Gather", value, self.add("Sub", last, self.add("Range", zero, extent, one)), axis=axis)
 
