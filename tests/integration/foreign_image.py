@@ -31,8 +31,8 @@ from motet.artifact import Artifact
 from motet.artifact.schema import Signature, Variant
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS
-from motet.runtime.drivers.host import elf
-from motet.runtime.drivers.host.loader import Linker
+from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.linking import Linker
 from motet.runtime.instantiate import Concrete, make_concrete
 
 PAGE = 1 << 16  # the largest page that Linux has on these machines

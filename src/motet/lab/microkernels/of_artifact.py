@@ -11,7 +11,7 @@ from motet.compiler.kernels.microkernel_code import Microkernel
 from motet.compiler.targets.cpu import CpuTarget, bases_of
 from motet.errors import MotetError, OptionError
 from motet.lab.microkernels.definition import MicrokernelFile
-from motet.runtime.drivers.host import elf
+from motet.runtime.drivers.common.elf import objects as elf
 
 # Source: System V ABI, AMD64 supplement, table 4.9.
 _RELOCATIONS = {

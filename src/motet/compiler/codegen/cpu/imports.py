@@ -16,9 +16,9 @@ from motet.compiler.codegen.llvm.spirv import spirv_refusal
 from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.embedded import FAMILY as EMBEDDED
 from motet.compiler.targets.opencl import SourceTarget
+from motet.runtime.drivers.common.elf import objects as elf
 from motet.runtime.drivers.embedded.image import shipped_image
 from motet.runtime.drivers.embedded.machines import machine_of_cpu
-from motet.runtime.drivers.host import elf
 from motet.runtime.drivers.riscv.installing import library_symbols
 
 _C = "memcmp memcpy memmove memset malloc calloc realloc aligned_alloc free abort puts"

@@ -10,12 +10,13 @@ import numpy as np
 
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
+from motet.runtime.drivers.common import pages
+from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.linking import Linker
 from motet.runtime.drivers.common.heap import Heap, HeapBuffer
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, AgentOp
-from motet.runtime.drivers.host import elf, pages
-from motet.runtime.drivers.host.loader import Linker
 
 _ALIGNMENT = 64
 

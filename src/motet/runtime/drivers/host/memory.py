@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OutOfMemoryError
-from motet.runtime.drivers.host import pages
+from motet.runtime.drivers.common import pages
 
 ALIGNMENT = 64
 LARGE = 1 << 20

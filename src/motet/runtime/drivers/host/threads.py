@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from motet.errors import DeviceError, OptionError
-from motet.runtime.drivers.host import layout, pages
+from motet.runtime.drivers.common import pages
+from motet.runtime.drivers.host import layout
 from motet.runtime.drivers.host.loader import NativeCode, host_machine, load_objects
 
 VARIABLE = "MOTET_THREADS"

@@ -12,10 +12,11 @@ import numpy as np
 
 from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
+from motet.runtime.drivers.common import pages
+from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.linking import Linker
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.recording import check_work
-from motet.runtime.drivers.host import elf, pages
-from motet.runtime.drivers.host.loader import Linker
 from motet.runtime.drivers.riscv.errata import STUB, divert, find_conversions
 from motet.runtime.drivers.riscv.installing import library_symbols, open_protection_address
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory

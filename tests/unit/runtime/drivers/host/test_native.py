@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from motet.errors import ArtifactError, OptionError, OutOfMemoryError
-from motet.runtime.drivers.host import elf, layout
-from motet.runtime.drivers.host.loader import Linker, load_objects
+from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.linking import Linker
+from motet.runtime.drivers.host import layout
+from motet.runtime.drivers.host.loader import load_objects
 from motet.runtime.drivers.host.memory import Pool
 from motet.runtime.drivers.host.native import NativeCommand, NativeProgram
 from motet.runtime.drivers.host.threads import HostThreads, support_object, thread_count

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from motet.runtime.drivers.host import relocate
+from motet.runtime.drivers.common.elf import relocations as relocate
 
 
 def _jump(word: int) -> int:
