@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from motet.errors import ArtifactError
 from motet.runtime.drivers.common import pages
@@ -40,6 +41,15 @@ class _Slots:
     stubs: dict[str, int] = field(default_factory=dict[str, int])
 
 
+class _Patch(NamedTuple):
+    """A relocation of a section of an object."""
+
+    item: int
+    section: int
+    entry: elf.Relocation
+    kind: relocate.RelocationKind
+
+
 class Linker:
     """Lays out the sections of `objects` (`size` bytes in all) and writes them, relocated, for an address."""
 
@@ -56,6 +66,7 @@ class Linker:
         self.machine = relocate.MACHINES[machine]
         self.definitions = self._collect_definitions()
         self.table = _Slots()
+        self.patches = self._collect_patches()
         self._collect_imports()
         self._place()
 
@@ -76,24 +87,27 @@ class Linker:
                                         f"{self.where[known[0]]} too; expected one definition")
         return result
 
-    def _collect_imports(self) -> None:
-        for index, item in enumerate(self.objects):
-            for number, entries in item.relocations.items():
-                for entry in entries:
-                    kind = self._kind(index, number, entry)
-                    if kind is None or kind.way not in ("table", "call"):
-                        continue
-                    symbol = item.symbols[entry.symbol]
-                    imported = symbol.section == elf.SHN_UNDEF and symbol.name not in self.definitions
-                    if kind.way == "table" or imported:
-                        key = symbol.name if symbol.binding != elf.STB_LOCAL else (index, entry.symbol)
-                        self.table.slots.setdefault(key, len(self.table.slots))
-                    if kind.way == "call" and imported:
-                        self.table.stubs.setdefault(symbol.name, len(self.table.stubs))
+    def _collect_patches(self) -> list[_Patch]:
+        return [
+            _Patch(index, number, entry, self._kind(index, number, entry))
+            for index, item in enumerate(self.objects)
+            for number, entries in item.relocations.items()
+            for entry in entries if entry.type not in self.machine.ignored
+        ]
 
-    def _kind(self, index: int, number: int, entry: elf.Relocation) -> relocate.RelocationKind | None:
-        if entry.type in self.machine.ignored:
-            return None
+    def _collect_imports(self) -> None:
+        for index, _, entry, kind in self.patches:
+            if kind.way not in ("table", "call"):
+                continue
+            symbol = self.objects[index].symbols[entry.symbol]
+            imported = symbol.section == elf.SHN_UNDEF and symbol.name not in self.definitions
+            if kind.way == "table" or imported:
+                key = symbol.name if symbol.binding != elf.STB_LOCAL else (index, entry.symbol)
+                self.table.slots.setdefault(key, len(self.table.slots))
+            if kind.way == "call" and imported:
+                self.table.stubs.setdefault(symbol.name, len(self.table.stubs))
+
+    def _kind(self, index: int, number: int, entry: elf.Relocation) -> relocate.RelocationKind:
         kind = self.machine.kinds.get(entry.type)
         section = self.objects[index].sections[number]
         if kind is None:
@@ -101,7 +115,7 @@ class Linker:
                 f"{self.where[index]}: relocation of type {entry.type} in section {section.name} is not "
                 "supported; compile with the position-independent relocation model"
             )
-        if section.zero or entry.offset + kind.width > section.size:
+        if section.zero or entry.offset + kind.field.size > section.size:
             raise ArtifactError(
                 f"{self.where[index]}: {kind.name} at {entry.offset:#x} lies outside section {section.name} "
                 f"of {section.size:,} bytes; the file is damaged, build it again"
@@ -135,7 +149,7 @@ class Linker:
     def _place_extra(self, region: int, end: int) -> int:
         if region == _TEXT:
             self.stubs_at = pages.round_up(end, 16)
-            return self.stubs_at + len(self.table.stubs) * self.machine.stub_bytes
+            return self.stubs_at + len(self.table.stubs) * len(self.machine.stub)
         if region == _CONSTANTS:
             self.slots_at = pages.round_up(end, 8)
             return self.slots_at + len(self.table.slots) * 8
@@ -162,28 +176,24 @@ class Linker:
         imports = self._imports(find)
         self._write_slots(image, base, imports)
         highs: dict[int, int] = {}
-        late: list[tuple[int, int, elf.Relocation, relocate.RelocationKind]] = []
-        for index, item in enumerate(self.objects):
-            for number, entries in item.relocations.items():
-                for entry in entries:
-                    kind = self._kind(index, number, entry)
-                    if kind is None:
-                        continue
-                    if kind.way == "low":
-                        late.append((index, number, entry, kind))
-                        continue
-                    at = self.offsets[index, number] + entry.offset
-                    target = self._target(index, entry, kind, base, imports) + entry.addend
-                    highs[base + at] = target - base - at
-                    self._patch(image, base, index, number, entry, kind, target)
-        for index, number, entry, kind in late:
-            high = self._address(index, entry.symbol, base, imports)
+        late: list[_Patch] = []
+        for patch in self.patches:
+            if patch.kind.way == "low":
+                late.append(patch)
+                continue
+            at = self.offsets[patch.item, patch.section] + patch.entry.offset
+            target = self._target(patch, base, imports) + patch.entry.addend
+            highs[base + at] = target - base - at
+            self._apply(patch, image, at, base, target)
+        for patch in late:
+            high = self._address(patch.item, patch.entry.symbol, base, imports)
             if high not in highs:
                 raise ArtifactError(
-                    f"{self.where[index]}: {kind.name} at {entry.offset:#x} has no matching high part; "
-                    "the file is damaged, build it again"
+                    f"{self.where[patch.item]}: {patch.kind.name} at {patch.entry.offset:#x} has no matching high "
+                    "part; the file is damaged, build it again"
                 )
-            self._patch(image, base, index, number, entry, kind, highs[high])
+            at = self.offsets[patch.item, patch.section] + patch.entry.offset
+            self._apply(patch, image, at, base, highs[high])
         symbols = {
             name: self._defined(index, symbol, 0) for name, (index, symbol) in self.definitions.items()
             if symbol.section != elf.SHN_ABS
@@ -193,21 +203,18 @@ class Linker:
     def _imports(self, find: Callable[[str], int | None]) -> dict[str, int]:
         """The addresses of the undefined symbols that relocations use."""
         result: dict[str, int] = {}
-        for index, item in enumerate(self.objects):
-            used = {entry.symbol for entries in item.relocations.values() for entry in entries
-                    if entry.type not in self.machine.ignored}
-            for number in sorted(used):
-                symbol = item.symbols[number]
-                known = symbol.name in self.definitions or symbol.name in result
-                if symbol.section != elf.SHN_UNDEF or known:
-                    continue
-                address = find(symbol.name) if symbol.name else 0
-                if address is None and symbol.binding != elf.STB_WEAK:
-                    raise ArtifactError(
-                        f"{self.where[index]}: undefined symbol '{symbol.name}': neither an object, nor the "
-                        "runtime, nor the C and mathematics libraries define it"
-                    )
-                result[symbol.name] = address or 0
+        for index, number in sorted({(patch.item, patch.entry.symbol) for patch in self.patches}):
+            symbol = self.objects[index].symbols[number]
+            known = symbol.name in self.definitions or symbol.name in result
+            if symbol.section != elf.SHN_UNDEF or known:
+                continue
+            address = find(symbol.name) if symbol.name else 0
+            if address is None and symbol.binding != elf.STB_WEAK:
+                raise ArtifactError(
+                    f"{self.where[index]}: undefined symbol '{symbol.name}': neither an object, nor the "
+                    "runtime, nor the C and mathematics libraries define it"
+                )
+            result[symbol.name] = address or 0
         return result
 
     def _write_slots(self, image: memoryview, base: int, imports: Mapping[str, int]) -> None:
@@ -219,21 +226,22 @@ class Linker:
             else:
                 address = imports[key]
             struct.pack_into("<Q", image, self.slots_at + slot * 8, address & (1 << 64) - 1)
-        width = self.machine.stub_bytes
+        code = self.machine.stub
         for name, stub in self.table.stubs.items():
-            at = self.stubs_at + stub * width
+            at = self.stubs_at + stub * len(code)
+            image[at : at + len(code)] = code
             slot = base + self.slots_at + self.table.slots[name] * 8
-            image[at : at + width] = self.machine.stub(base + at, slot)
+            for offset, number, addend in self.machine.slots:
+                self.machine.kinds[number].patch(image, at + offset, base + at + offset, slot + addend)
 
-    def _target(
-        self, index: int, entry: elf.Relocation, kind: relocate.RelocationKind, base: int, imports: Mapping[str, int]
-    ) -> int:
+    def _target(self, patch: _Patch, base: int, imports: Mapping[str, int]) -> int:
+        index, _, entry, kind = patch
         symbol = self.objects[index].symbols[entry.symbol]
         if kind.way == "table":
             key = symbol.name if symbol.binding != elf.STB_LOCAL else (index, entry.symbol)
             return base + self.slots_at + self.table.slots[key] * 8
         if kind.way == "call" and symbol.section == elf.SHN_UNDEF and symbol.name in self.table.stubs:
-            return base + self.stubs_at + self.table.stubs[symbol.name] * self.machine.stub_bytes
+            return base + self.stubs_at + self.table.stubs[symbol.name] * len(self.machine.stub)
         return self._address(index, entry.symbol, base, imports)
 
     def _address(self, index: int, number: int, base: int, imports: Mapping[str, int]) -> int:
@@ -257,17 +265,13 @@ class Linker:
             )
         return base + self.offsets[index, symbol.section] + symbol.value
 
-    def _patch(
-        self, image: memoryview, base: int, index: int, number: int, entry: elf.Relocation,
-        kind: relocate.RelocationKind, target: int,
-    ) -> None:
-        at = self.offsets[index, number] + entry.offset
+    def _apply(self, patch: _Patch, image: memoryview, at: int, base: int, target: int) -> None:
         try:
-            kind.patch(image, at, base + at, target)
+            patch.kind.patch(image, at, base + at, target)
         except relocate.OutOfRangeError as error:
-            symbol = self.objects[index].symbols[entry.symbol]
+            symbol = self.objects[patch.item].symbols[patch.entry.symbol]
             raise ArtifactError(
-                f"{self.where[index]}: {kind.name} to '{symbol.name}' cannot hold {error.value:#x}; "
+                f"{self.where[patch.item]}: {patch.kind.name} to '{symbol.name}' cannot hold {error.value:#x}; "
                 "compile with the position-independent relocation model and the small code model"
             ) from None
 

@@ -6,7 +6,10 @@ Source: System V ABI, chapter 4 (Object Files), and the `elf.h` of Linux for the
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
 from motet.errors import ArtifactError
 
@@ -26,13 +29,13 @@ STB_LOCAL, STB_GLOBAL, STB_WEAK = 0, 1, 2
 
 @dataclass(frozen=True)
 class _Layout:
-    """The structures of one class. `symbol_order` are the places of name, info, other, section, value and size in a
+    """The structures of one class. `symbol_order` takes name, info, other, section, value and size from a
     symbol; `shift` is where a relocation's symbol begins in its info."""
 
     header: struct.Struct
     section: struct.Struct
     symbol: struct.Struct
-    symbol_order: tuple[int, ...]
+    symbol_order: Callable[[tuple[int, ...]], tuple[int, ...]]
     relocation: struct.Struct
     bare_relocation: struct.Struct  # without an addend
     shift: int
@@ -40,11 +43,13 @@ class _Layout:
 
 _LAYOUTS = {
     1: _Layout(
-        struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<IIIIIIIIII"), struct.Struct("<IIIBBH"), (0, 3, 4, 5, 1, 2),
+        struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<IIIIIIIIII"), struct.Struct("<IIIBBH"),
+        itemgetter(0, 3, 4, 5, 1, 2),
         struct.Struct("<IIi"), struct.Struct("<II"), 8,
     ),
     2: _Layout(
-        struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"), (0, 1, 2, 3, 4, 5),
+        struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ"),
+        itemgetter(0, 1, 2, 3, 4, 5),
         struct.Struct("<QQq"), struct.Struct("<QQ"), 32,
     ),
 }
@@ -63,8 +68,7 @@ class Section:
     zero: bool
 
 
-@dataclass(frozen=True)
-class ElfSymbol:
+class ElfSymbol(NamedTuple):
     """`section` is an index in `Object.sections`, or SHN_UNDEF, SHN_ABS, SHN_COMMON (`value` is then its alignment). It
     may refer to an omitted section."""
 
@@ -75,8 +79,7 @@ class ElfSymbol:
     size: int
 
 
-@dataclass(frozen=True)
-class Relocation:
+class Relocation(NamedTuple):
     offset: int
     type: int
     symbol: int
@@ -195,7 +198,7 @@ class _ElfReader:
         symbols: list[ElfSymbol] = []
         table = self.slice(offset, size, "the symbol table")
         for fields in entry.iter_unpack(table):
-            name_at, info, _, section, value, length = (fields[place] for place in self.layout.symbol_order)
+            name_at, info, _, section, value, length = self.layout.symbol_order(fields)
             name = self.string(names, name_at, f"the name of symbol {len(symbols)}") if name_at else ""
             symbols.append(ElfSymbol(name, info >> 4, section, value, length))
         return symbols

@@ -1,8 +1,8 @@
 """Relocations of x86-64, AArch64, RISC-V and Thumb, which patch addresses into code.
 
-Each machine is a table from the relocation's number to its name, the bytes that it patches, the way in which its target
-is found, and a patch function. Sources: the psABI documents of the architectures (x86-64 psABI 1.0, ELF for the
-Arm 64-bit and the Arm Architecture, RISC-V ELF psABI).
+Each machine is a table from the relocation's number to its name, the way in which its target is found, the field that
+it patches, the formula of the value and the values that the field can hold. Sources: the psABI documents of the
+architectures (x86-64 psABI 1.0, ELF for the Arm 64-bit and the Arm Architecture, RISC-V ELF psABI).
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 # direct: the symbol itself; call: the symbol, or a stub if it is imported; table: the symbol's slot in the global
 # offset table; low: the low part of the distance whose high part another relocation has.
 Way = Literal["direct", "call", "table", "low"]
+Formula = Callable[[int, int], int]  # of the target's address and the patched place's
 
-# (image, offset in it, address of the patched place, target address)
-Patch = Callable[[memoryview, int, int, int], None]
+_FORMS = {size: struct.Struct(code) for size, code in ((1, "<B"), (2, "<H"), (4, "<I"), (8, "<Q"))}
 
 
 class OutOfRangeError(Exception):
@@ -29,410 +30,277 @@ class OutOfRangeError(Exception):
 
 
 @dataclass(frozen=True)
+class Field:
+    """Bits of a little-endian word of `size` bytes. Each part is the lowest bit that it has of a value, the number of
+    bits, and the lowest bit in the word."""
+
+    size: int
+    parts: tuple[tuple[int, int, int], ...]
+
+    @cached_property
+    def _others(self) -> int:
+        return (1 << 8 * self.size) - 1 - sum((1 << bits) - 1 << place for _, bits, place in self.parts)
+
+    def put(self, image: memoryview, at: int, value: int) -> None:
+        """Replace the field; the other bits of the word stay."""
+        form = _FORMS[self.size]
+        word = form.unpack_from(image, at)[0] & self._others if self._others else 0
+        for begin, bits, place in self.parts:
+            word |= (value >> begin & (1 << bits) - 1) << place
+        form.pack_into(image, at, word)
+
+    def get(self, image: memoryview, at: int) -> int:
+        """The signed number in the field, whose lowest bit is bit 0."""
+        word = _FORMS[self.size].unpack_from(image, at)[0]
+        lowest, width = min(begin for begin, _, _ in self.parts), sum(bits for _, bits, _ in self.parts)
+        value = sum((word >> place & (1 << bits) - 1) << begin - lowest for begin, bits, place in self.parts)
+        return value - (value >> width - 1 << width)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The values from `least` to before `end` that are multiples of `step`."""
+
+    least: int
+    end: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
 class RelocationKind:
+    """`stored`: the addend is in the field. `encode` rearranges the bits of the value for the field."""
+
     name: str
-    width: int
     way: Way
-    patch: Patch
+    field: Field
+    formula: Formula
+    limits: Limits | None = None
+    stored: bool = False
+    encode: Callable[[int], int] | None = None
+
+    def patch(self, image: memoryview, at: int, place: int, target: int) -> None:
+        """Patch offset `at` of `image`, which will be at the address `place`. Raises OutOfRangeError."""
+        value, limits = self.formula(target, place), self.limits
+        if self.stored:
+            value += self.field.get(image, at)
+        if limits is not None and (not limits.least <= value < limits.end or value % limits.step):
+            raise OutOfRangeError(value)
+        self.field.put(image, at, value if self.encode is None else self.encode(value))
 
 
 @dataclass(frozen=True)
 class ElfMachine:
-    """A machine's relocations. `stub(address, slot)` is code of `stub_bytes` bytes that jumps to the address in
-    `slot`."""
+    """A machine's relocations. `stub` is code that jumps to the address in a slot of the global offset table, when
+    `slots` are patched: relocations to the slot, each as the offset in the stub, the number and the addend."""
 
     kinds: dict[int, RelocationKind]
     ignored: frozenset[int]
-    stub_bytes: int
-    stub: Callable[[int, int], bytes]
+    stub: bytes
+    slots: tuple[tuple[int, int, int], ...]
 
 
-def _signed(value: int, bits: int) -> int:
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise OutOfRangeError(value)
-    return value
+def _absolute(target: int, place: int) -> int:
+    return target
 
 
-def _either(value: int, bits: int) -> int:
-    """A value that fits `bits` bits as a signed or an unsigned number."""
-    if not -(1 << (bits - 1)) <= value < 1 << bits:
-        raise OutOfRangeError(value)
-    return value & ((1 << bits) - 1)
+def _negative(target: int, place: int) -> int:
+    return -target
 
 
-def _absolute(bits: int, signed: bool | None = None) -> Patch:
-    code = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}[bits]
-    mask = (1 << bits) - 1
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        if bits == 64:
-            value = target & mask
-        elif signed is None:
-            value = _either(target, bits)
-        elif signed:
-            value = _signed(target, bits) & mask
-        elif 0 <= target <= mask:
-            value = target
-        else:
-            raise OutOfRangeError(target)
-        struct.pack_into(code, image, at, value)
-
-    return patch
+def _relative(target: int, place: int) -> int:
+    return target - place
 
 
-def _relative(bits: int) -> Patch:
-    code = {16: "<h", 32: "<i", 64: "<q"}[bits]
+def _signed(bits: int, step: int = 1) -> Limits:
+    return Limits(-(1 << bits - 1), 1 << bits - 1, step)
 
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        struct.pack_into(code, image, at, _signed(target - place, bits))
 
-    return patch
+def _unsigned(bits: int, step: int = 1) -> Limits:
+    return Limits(0, 1 << bits, step)
 
+
+def _either(bits: int) -> Limits:
+    """Numbers of `bits` bits with or without a sign."""
+    return Limits(-(1 << bits - 1), 1 << bits)
+
+
+_B1, _B2, _B4, _B8 = (Field(size, ((0, 8 * size, 0),)) for size in (1, 2, 4, 8))
 
 # -- x86-64 ----------------------------------------------------------------------------------------
 
-
-def _x86_64_stub(address: int, slot: int) -> bytes:
-    return b"\xff\x25" + struct.pack("<i", _signed(slot - address - 6, 32)) + b"\xcc\xcc"  # jmp [rip + …]
-
-
 _X86_64 = ElfMachine(
     kinds={
-        1: RelocationKind("R_X86_64_64", 8, "direct", _absolute(64)),
-        2: RelocationKind("R_X86_64_PC32", 4, "direct", _relative(32)),
-        4: RelocationKind("R_X86_64_PLT32", 4, "call", _relative(32)),
-        9: RelocationKind("R_X86_64_GOTPCREL", 4, "table", _relative(32)),
-        10: RelocationKind("R_X86_64_32", 4, "direct", _absolute(32, signed=False)),
-        11: RelocationKind("R_X86_64_32S", 4, "direct", _absolute(32, signed=True)),
-        12: RelocationKind("R_X86_64_16", 2, "direct", _absolute(16)),
-        13: RelocationKind("R_X86_64_PC16", 2, "direct", _relative(16)),
-        14: RelocationKind("R_X86_64_8", 1, "direct", _absolute(8)),
-        24: RelocationKind("R_X86_64_PC64", 8, "direct", _relative(64)),
-        41: RelocationKind("R_X86_64_GOTPCRELX", 4, "table", _relative(32)),
-        42: RelocationKind("R_X86_64_REX_GOTPCRELX", 4, "table", _relative(32)),
+        1: RelocationKind("R_X86_64_64", "direct", _B8, _absolute),
+        2: RelocationKind("R_X86_64_PC32", "direct", _B4, _relative, _signed(32)),
+        4: RelocationKind("R_X86_64_PLT32", "call", _B4, _relative, _signed(32)),
+        9: RelocationKind("R_X86_64_GOTPCREL", "table", _B4, _relative, _signed(32)),
+        10: RelocationKind("R_X86_64_32", "direct", _B4, _absolute, _unsigned(32)),
+        11: RelocationKind("R_X86_64_32S", "direct", _B4, _absolute, _signed(32)),
+        12: RelocationKind("R_X86_64_16", "direct", _B2, _absolute, _either(16)),
+        13: RelocationKind("R_X86_64_PC16", "direct", _B2, _relative, _signed(16)),
+        14: RelocationKind("R_X86_64_8", "direct", _B1, _absolute, _either(8)),
+        24: RelocationKind("R_X86_64_PC64", "direct", _B8, _relative, _signed(64)),
+        41: RelocationKind("R_X86_64_GOTPCRELX", "table", _B4, _relative, _signed(32)),
+        42: RelocationKind("R_X86_64_REX_GOTPCRELX", "table", _B4, _relative, _signed(32)),
     },
     ignored=frozenset({0}),
-    stub_bytes=8,
-    stub=_x86_64_stub,
+    stub=b"\xff\x25\0\0\0\0\xcc\xcc",  # jmp [rip + …]
+    slots=((2, 2, -4),),
 )
 
 # -- AArch64 ---------------------------------------------------------------------------------------
 
 
-def _field(image: memoryview, at: int, mask: int, bits: int) -> None:
-    """Replace the bits of an instruction selected by `mask`."""
-    word = struct.unpack_from("<I", image, at)[0]
-    struct.pack_into("<I", image, at, (word & ~mask & 0xFFFFFFFF) | (bits & mask))
+def _pages(target: int, place: int) -> int:
+    return (target >> 12) - (place >> 12)
 
 
-def _adr_bits(value: int) -> int:
-    return (value & 3) << 29 | (value >> 2 & 0x7FFFF) << 5
+def _in_page(target: int, place: int) -> int:
+    return target & 0xFFF
 
 
-_ADR_MASK = _adr_bits(-1)
-
-
-def _adr(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, _ADR_MASK, _adr_bits(_signed(target - place, 21)))
-
-
-def _adr_page(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, _ADR_MASK, _adr_bits(_signed((target >> 12) - (place >> 12), 21)))
-
-
-def _low12(scale: int) -> Patch:
-    """The address's offset in its 4 KiB page, in an add (scale 0) or a load of 1 << scale bytes."""
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        if target & ((1 << scale) - 1):
-            raise OutOfRangeError(target & 0xFFF)
-        _field(image, at, 0xFFF << 10, (target & 0xFFF) >> scale << 10)
-
-    return patch
-
-
-def _branch(bits: int, shift: int) -> Patch:
-    """A distance in instructions with `bits` bits, at bit `shift`."""
-    mask = ((1 << bits) - 1) << shift
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        distance = _signed(target - place, bits + 2)
-        if distance & 3:
-            raise OutOfRangeError(distance)
-        _field(image, at, mask, distance >> 2 << shift)
-
-    return patch
-
-
-def _move(part: int, checked: bool) -> Patch:
-    """Sixteen bits of an address in a movz or movk."""
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        if checked and target >> 16 * (part + 1):
-            raise OutOfRangeError(target)
-        _field(image, at, 0xFFFF << 5, (target >> 16 * part & 0xFFFF) << 5)
-
-    return patch
-
-
-def _aarch64_stub(address: int, slot: int) -> bytes:
-    page = _signed((slot >> 12) - (address >> 12), 21)
-    return struct.pack(
-        "<4I",
-        0x90000010 | _adr_bits(page),  # adrp x16, slot
-        0xF9400210 | (slot & 0xFFF) >> 3 << 10,  # ldr x16, [x16, slot's place in its page]
-        0xD61F0200,  # br x16
-        0xD503201F,  # nop
-    )
-
+_ADR = Field(4, ((0, 2, 29), (2, 19, 5)))
+# An add, and loads of 2 bytes and more, whose offsets are in elements.
+_LOW12, _LOW12_2, _LOW12_4, _LOW12_8, _LOW12_16 = (Field(4, ((scale, 12, 10),)) for scale in range(5))
+# Distances in instructions.
+_BRANCH14, _BRANCH19, _BRANCH26 = (Field(4, ((2, bits, place),)) for bits, place in ((14, 5), (19, 5), (26, 0)))
+_MOVE0, _MOVE1, _MOVE2, _MOVE3 = (Field(4, ((begin, 16, 5),)) for begin in (0, 16, 32, 48))
 
 _AARCH64 = ElfMachine(
     kinds={
-        257: RelocationKind("R_AARCH64_ABS64", 8, "direct", _absolute(64)),
-        258: RelocationKind("R_AARCH64_ABS32", 4, "direct", _absolute(32)),
-        259: RelocationKind("R_AARCH64_ABS16", 2, "direct", _absolute(16)),
-        260: RelocationKind("R_AARCH64_PREL64", 8, "direct", _relative(64)),
-        261: RelocationKind("R_AARCH64_PREL32", 4, "direct", _relative(32)),
-        262: RelocationKind("R_AARCH64_PREL16", 2, "direct", _relative(16)),
-        263: RelocationKind("R_AARCH64_MOVW_UABS_G0", 4, "direct", _move(0, True)),
-        264: RelocationKind("R_AARCH64_MOVW_UABS_G0_NC", 4, "direct", _move(0, False)),
-        265: RelocationKind("R_AARCH64_MOVW_UABS_G1", 4, "direct", _move(1, True)),
-        266: RelocationKind("R_AARCH64_MOVW_UABS_G1_NC", 4, "direct", _move(1, False)),
-        267: RelocationKind("R_AARCH64_MOVW_UABS_G2", 4, "direct", _move(2, True)),
-        268: RelocationKind("R_AARCH64_MOVW_UABS_G2_NC", 4, "direct", _move(2, False)),
-        269: RelocationKind("R_AARCH64_MOVW_UABS_G3", 4, "direct", _move(3, True)),
-        273: RelocationKind("R_AARCH64_LD_PREL_LO19", 4, "direct", _branch(19, 5)),
-        274: RelocationKind("R_AARCH64_ADR_PREL_LO21", 4, "direct", _adr),
-        275: RelocationKind("R_AARCH64_ADR_PREL_PG_HI21", 4, "direct", _adr_page),
-        277: RelocationKind("R_AARCH64_ADD_ABS_LO12_NC", 4, "direct", _low12(0)),
-        278: RelocationKind("R_AARCH64_LDST8_ABS_LO12_NC", 4, "direct", _low12(0)),
-        279: RelocationKind("R_AARCH64_TSTBR14", 4, "direct", _branch(14, 5)),
-        280: RelocationKind("R_AARCH64_CONDBR19", 4, "direct", _branch(19, 5)),
-        282: RelocationKind("R_AARCH64_JUMP26", 4, "call", _branch(26, 0)),
-        283: RelocationKind("R_AARCH64_CALL26", 4, "call", _branch(26, 0)),
-        284: RelocationKind("R_AARCH64_LDST16_ABS_LO12_NC", 4, "direct", _low12(1)),
-        285: RelocationKind("R_AARCH64_LDST32_ABS_LO12_NC", 4, "direct", _low12(2)),
-        286: RelocationKind("R_AARCH64_LDST64_ABS_LO12_NC", 4, "direct", _low12(3)),
-        299: RelocationKind("R_AARCH64_LDST128_ABS_LO12_NC", 4, "direct", _low12(4)),
-        311: RelocationKind("R_AARCH64_ADR_GOT_PAGE", 4, "table", _adr_page),
-        312: RelocationKind("R_AARCH64_LD64_GOT_LO12_NC", 4, "table", _low12(3)),
-        314: RelocationKind("R_AARCH64_PLT32", 4, "call", _relative(32)),
+        257: RelocationKind("R_AARCH64_ABS64", "direct", _B8, _absolute),
+        258: RelocationKind("R_AARCH64_ABS32", "direct", _B4, _absolute, _either(32)),
+        259: RelocationKind("R_AARCH64_ABS16", "direct", _B2, _absolute, _either(16)),
+        260: RelocationKind("R_AARCH64_PREL64", "direct", _B8, _relative, _signed(64)),
+        261: RelocationKind("R_AARCH64_PREL32", "direct", _B4, _relative, _signed(32)),
+        262: RelocationKind("R_AARCH64_PREL16", "direct", _B2, _relative, _signed(16)),
+        263: RelocationKind("R_AARCH64_MOVW_UABS_G0", "direct", _MOVE0, _absolute, _unsigned(16)),
+        264: RelocationKind("R_AARCH64_MOVW_UABS_G0_NC", "direct", _MOVE0, _absolute),
+        265: RelocationKind("R_AARCH64_MOVW_UABS_G1", "direct", _MOVE1, _absolute, _unsigned(32)),
+        266: RelocationKind("R_AARCH64_MOVW_UABS_G1_NC", "direct", _MOVE1, _absolute),
+        267: RelocationKind("R_AARCH64_MOVW_UABS_G2", "direct", _MOVE2, _absolute, _unsigned(48)),
+        268: RelocationKind("R_AARCH64_MOVW_UABS_G2_NC", "direct", _MOVE2, _absolute),
+        269: RelocationKind("R_AARCH64_MOVW_UABS_G3", "direct", _MOVE3, _absolute, _unsigned(64)),
+        273: RelocationKind("R_AARCH64_LD_PREL_LO19", "direct", _BRANCH19, _relative, _signed(21, 4)),
+        274: RelocationKind("R_AARCH64_ADR_PREL_LO21", "direct", _ADR, _relative, _signed(21)),
+        275: RelocationKind("R_AARCH64_ADR_PREL_PG_HI21", "direct", _ADR, _pages, _signed(21)),
+        277: RelocationKind("R_AARCH64_ADD_ABS_LO12_NC", "direct", _LOW12, _in_page),
+        278: RelocationKind("R_AARCH64_LDST8_ABS_LO12_NC", "direct", _LOW12, _in_page),
+        279: RelocationKind("R_AARCH64_TSTBR14", "direct", _BRANCH14, _relative, _signed(16, 4)),
+        280: RelocationKind("R_AARCH64_CONDBR19", "direct", _BRANCH19, _relative, _signed(21, 4)),
+        282: RelocationKind("R_AARCH64_JUMP26", "call", _BRANCH26, _relative, _signed(28, 4)),
+        283: RelocationKind("R_AARCH64_CALL26", "call", _BRANCH26, _relative, _signed(28, 4)),
+        284: RelocationKind("R_AARCH64_LDST16_ABS_LO12_NC", "direct", _LOW12_2, _in_page, _unsigned(12, 2)),
+        285: RelocationKind("R_AARCH64_LDST32_ABS_LO12_NC", "direct", _LOW12_4, _in_page, _unsigned(12, 4)),
+        286: RelocationKind("R_AARCH64_LDST64_ABS_LO12_NC", "direct", _LOW12_8, _in_page, _unsigned(12, 8)),
+        299: RelocationKind("R_AARCH64_LDST128_ABS_LO12_NC", "direct", _LOW12_16, _in_page, _unsigned(12, 16)),
+        311: RelocationKind("R_AARCH64_ADR_GOT_PAGE", "table", _ADR, _pages, _signed(21)),
+        312: RelocationKind("R_AARCH64_LD64_GOT_LO12_NC", "table", _LOW12_8, _in_page, _unsigned(12, 8)),
+        314: RelocationKind("R_AARCH64_PLT32", "call", _B4, _relative, _signed(32)),
     },
     ignored=frozenset({0, 256}),
-    stub_bytes=16,
-    stub=_aarch64_stub,
+    # adrp x16, slot; ldr x16, [x16, slot's place in its page]; br x16; nop
+    stub=struct.pack("<4I", 0x90000010, 0xF9400210, 0xD61F0200, 0xD503201F),
+    slots=((0, 275, 0), (4, 286, 0)),
 )
 
 # -- RISC-V ----------------------------------------------------------------------------------------
 
 
-def _upper(distance: int) -> int:
-    """The upper 20 bits of a distance, rounded so that the signed lower 12 bits complete it."""
-    return _signed(distance + 0x800, 32) & 0xFFFFF000
+def _rounded(value: int) -> int:
+    """The upper bits rounded so that the signed lower 12 bits complete them."""
+    return value + 0x800 & ~0xFFF | value & 0xFFF
 
 
-def _high20(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, 0xFFFFF000, _upper(target - place))
-
-
-def _high20_absolute(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, 0xFFFFF000, _upper(target))
-
-
-def _low12_i(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, 0xFFF00000, (target & 0xFFF) << 20)
-
-
-def _low12_s(image: memoryview, at: int, place: int, target: int) -> None:
-    _field(image, at, 0xFE000F80, (target >> 5 & 0x7F) << 25 | (target & 31) << 7)
-
-
-def _riscv_call(image: memoryview, at: int, place: int, target: int) -> None:
-    _high20(image, at, place, target)
-    _low12_i(image, at + 4, place, target - place)
-
-
-def _riscv_branch(image: memoryview, at: int, place: int, target: int) -> None:
-    d = _signed(target - place, 13)
-    bits = (d >> 12 & 1) << 31 | (d >> 5 & 63) << 25 | (d >> 1 & 15) << 8 | (d >> 11 & 1) << 7
-    _field(image, at, 0xFE000F80, bits)
-
-
-def _riscv_jump(image: memoryview, at: int, place: int, target: int) -> None:
-    d = _signed(target - place, 21)
-    bits = (d >> 20 & 1) << 31 | (d >> 1 & 1023) << 21 | (d >> 11 & 1) << 20 | (d >> 12 & 255) << 12
-    _field(image, at, 0xFFFFF000, bits)
-
-
-def _half_field(image: memoryview, at: int, mask: int, bits: int) -> None:
-    word = struct.unpack_from("<H", image, at)[0]
-    struct.pack_into("<H", image, at, (word & ~mask & 0xFFFF) | (bits & mask))
-
-
-def _short_branch(image: memoryview, at: int, place: int, target: int) -> None:
-    d = _signed(target - place, 9)
-    bits = (d >> 8 & 1) << 12 | (d >> 3 & 3) << 10 | (d >> 6 & 3) << 5 | (d >> 1 & 3) << 3 | (d >> 5 & 1) << 2
-    _half_field(image, at, 0x1C7C, bits)
-
-
-def _short_jump(image: memoryview, at: int, place: int, target: int) -> None:
-    d = _signed(target - place, 12)
-    bits = (
-        (d >> 11 & 1) << 12 | (d >> 4 & 1) << 11 | (d >> 8 & 3) << 9 | (d >> 10 & 1) << 8
-        | (d >> 6 & 1) << 7 | (d >> 7 & 1) << 6 | (d >> 1 & 7) << 3 | (d >> 5 & 1) << 2
-    )
-    _half_field(image, at, 0x1FFC, bits)
-
-
-def _accumulate(bits: int, sign: int) -> Patch:
-    """Add to (or subtract from) the current value; sign 0 replaces it."""
-    code = {8: "<B", 16: "<H", 32: "<I", 64: "<Q"}[bits]
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        before = struct.unpack_from(code, image, at)[0] if sign else 0
-        struct.pack_into(code, image, at, (before + (sign or 1) * target) & ((1 << bits) - 1))
-
-    return patch
-
-
-def _six(sign: int) -> Patch:
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        before = image[at] if sign else 0
-        image[at] = (image[at] & 0xC0) | ((before + (sign or 1) * target) & 0x3F)
-
-    return patch
-
-
-def _riscv64_stub(address: int, slot: int) -> bytes:
-    distance = slot - address
-    return struct.pack(
-        "<4I",
-        0x00000E17 | _upper(distance),  # auipc t3, slot
-        0x000E3E03 | (distance & 0xFFF) << 20,  # ld t3, slot(t3)
-        0x000E0067,  # jr t3
-        0x00000013,  # nop
-    )
-
+_HIGH20 = Field(4, ((12, 20, 12),))
+_LOW12_I, _LOW12_S = Field(4, ((0, 12, 20),)), Field(4, ((5, 7, 25), (0, 5, 7)))
+_CALL = Field(8, ((12, 20, 12), (0, 12, 52)))  # auipc, and an instruction with an immediate of 12 bits
+_BRANCH = Field(4, ((12, 1, 31), (5, 6, 25), (1, 4, 8), (11, 1, 7)))
+_JUMP = Field(4, ((20, 1, 31), (1, 10, 21), (11, 1, 20), (12, 8, 12)))
+_SHORT_BRANCH = Field(2, ((8, 1, 12), (3, 2, 10), (6, 2, 5), (1, 2, 3), (5, 1, 2)))
+_SHORT_JUMP = Field(
+    2, ((11, 1, 12), (4, 1, 11), (8, 2, 9), (10, 1, 8), (6, 1, 7), (7, 1, 6), (1, 3, 3), (5, 1, 2))
+)
+_SIX = Field(1, ((0, 6, 0),))
+_ROUNDED = Limits(-(1 << 31) - 0x800, (1 << 31) - 0x800)
 
 _RISCV64 = ElfMachine(
     kinds={
-        1: RelocationKind("R_RISCV_32", 4, "direct", _absolute(32)),
-        2: RelocationKind("R_RISCV_64", 8, "direct", _absolute(64)),
-        16: RelocationKind("R_RISCV_BRANCH", 4, "direct", _riscv_branch),
-        17: RelocationKind("R_RISCV_JAL", 4, "call", _riscv_jump),
-        18: RelocationKind("R_RISCV_CALL", 8, "call", _riscv_call),
-        19: RelocationKind("R_RISCV_CALL_PLT", 8, "call", _riscv_call),
-        20: RelocationKind("R_RISCV_GOT_HI20", 4, "table", _high20),
-        23: RelocationKind("R_RISCV_PCREL_HI20", 4, "direct", _high20),
-        24: RelocationKind("R_RISCV_PCREL_LO12_I", 4, "low", _low12_i),
-        25: RelocationKind("R_RISCV_PCREL_LO12_S", 4, "low", _low12_s),
-        26: RelocationKind("R_RISCV_HI20", 4, "direct", _high20_absolute),
-        27: RelocationKind("R_RISCV_LO12_I", 4, "direct", _low12_i),
-        28: RelocationKind("R_RISCV_LO12_S", 4, "direct", _low12_s),
-        33: RelocationKind("R_RISCV_ADD8", 1, "direct", _accumulate(8, 1)),
-        34: RelocationKind("R_RISCV_ADD16", 2, "direct", _accumulate(16, 1)),
-        35: RelocationKind("R_RISCV_ADD32", 4, "direct", _accumulate(32, 1)),
-        36: RelocationKind("R_RISCV_ADD64", 8, "direct", _accumulate(64, 1)),
-        37: RelocationKind("R_RISCV_SUB8", 1, "direct", _accumulate(8, -1)),
-        38: RelocationKind("R_RISCV_SUB16", 2, "direct", _accumulate(16, -1)),
-        39: RelocationKind("R_RISCV_SUB32", 4, "direct", _accumulate(32, -1)),
-        40: RelocationKind("R_RISCV_SUB64", 8, "direct", _accumulate(64, -1)),
-        44: RelocationKind("R_RISCV_RVC_BRANCH", 2, "direct", _short_branch),
-        45: RelocationKind("R_RISCV_RVC_JUMP", 2, "direct", _short_jump),
-        52: RelocationKind("R_RISCV_SUB6", 1, "direct", _six(-1)),
-        53: RelocationKind("R_RISCV_SET6", 1, "direct", _six(0)),
-        54: RelocationKind("R_RISCV_SET8", 1, "direct", _accumulate(8, 0)),
-        55: RelocationKind("R_RISCV_SET16", 2, "direct", _accumulate(16, 0)),
-        56: RelocationKind("R_RISCV_SET32", 4, "direct", _accumulate(32, 0)),
-        57: RelocationKind("R_RISCV_32_PCREL", 4, "direct", _relative(32)),
-        59: RelocationKind("R_RISCV_PLT32", 4, "call", _relative(32)),
+        1: RelocationKind("R_RISCV_32", "direct", _B4, _absolute, _either(32)),
+        2: RelocationKind("R_RISCV_64", "direct", _B8, _absolute),
+        16: RelocationKind("R_RISCV_BRANCH", "direct", _BRANCH, _relative, _signed(13)),
+        17: RelocationKind("R_RISCV_JAL", "call", _JUMP, _relative, _signed(21)),
+        18: RelocationKind("R_RISCV_CALL", "call", _CALL, _relative, _ROUNDED, encode=_rounded),
+        19: RelocationKind("R_RISCV_CALL_PLT", "call", _CALL, _relative, _ROUNDED, encode=_rounded),
+        20: RelocationKind("R_RISCV_GOT_HI20", "table", _HIGH20, _relative, _ROUNDED, encode=_rounded),
+        23: RelocationKind("R_RISCV_PCREL_HI20", "direct", _HIGH20, _relative, _ROUNDED, encode=_rounded),
+        24: RelocationKind("R_RISCV_PCREL_LO12_I", "low", _LOW12_I, _absolute),
+        25: RelocationKind("R_RISCV_PCREL_LO12_S", "low", _LOW12_S, _absolute),
+        26: RelocationKind("R_RISCV_HI20", "direct", _HIGH20, _absolute, _ROUNDED, encode=_rounded),
+        27: RelocationKind("R_RISCV_LO12_I", "direct", _LOW12_I, _absolute),
+        28: RelocationKind("R_RISCV_LO12_S", "direct", _LOW12_S, _absolute),
+        33: RelocationKind("R_RISCV_ADD8", "direct", _B1, _absolute, stored=True),
+        34: RelocationKind("R_RISCV_ADD16", "direct", _B2, _absolute, stored=True),
+        35: RelocationKind("R_RISCV_ADD32", "direct", _B4, _absolute, stored=True),
+        36: RelocationKind("R_RISCV_ADD64", "direct", _B8, _absolute, stored=True),
+        37: RelocationKind("R_RISCV_SUB8", "direct", _B1, _negative, stored=True),
+        38: RelocationKind("R_RISCV_SUB16", "direct", _B2, _negative, stored=True),
+        39: RelocationKind("R_RISCV_SUB32", "direct", _B4, _negative, stored=True),
+        40: RelocationKind("R_RISCV_SUB64", "direct", _B8, _negative, stored=True),
+        44: RelocationKind("R_RISCV_RVC_BRANCH", "direct", _SHORT_BRANCH, _relative, _signed(9)),
+        45: RelocationKind("R_RISCV_RVC_JUMP", "direct", _SHORT_JUMP, _relative, _signed(12)),
+        52: RelocationKind("R_RISCV_SUB6", "direct", _SIX, _negative, stored=True),
+        53: RelocationKind("R_RISCV_SET6", "direct", _SIX, _absolute),
+        54: RelocationKind("R_RISCV_SET8", "direct", _B1, _absolute),
+        55: RelocationKind("R_RISCV_SET16", "direct", _B2, _absolute),
+        56: RelocationKind("R_RISCV_SET32", "direct", _B4, _absolute),
+        57: RelocationKind("R_RISCV_32_PCREL", "direct", _B4, _relative, _signed(32)),
+        59: RelocationKind("R_RISCV_PLT32", "call", _B4, _relative, _signed(32)),
     },
     # ALIGN and RELAX allow the linker to shrink code, which is not done: the padding remains as no-operations.
     ignored=frozenset({0, 43, 51}),
-    stub_bytes=16,
-    stub=_riscv64_stub,
+    stub=struct.pack("<4I", 0x00000E17, 0x000E3E03, 0x000E0067, 0x00000013),  # auipc t3; ld t3, slot(t3); jr t3; nop
+    slots=((0, 19, 0),),
 )
 
-def _riscv32_stub(address: int, slot: int) -> bytes:
-    distance = (slot - address) & 0xFFFFFFFF
-    return struct.pack(
-        "<4I",
-        0x00000E17 | (distance + 0x800) & 0xFFFFF000,  # auipc t3, slot
-        0x000E2E03 | (distance & 0xFFF) << 20,  # lw t3, slot(t3)
-        0x000E0067,  # jr t3
-        0x00000013,  # nop
-    )
-
-
-_RISCV32 = replace(_RISCV64, stub=_riscv32_stub)
+_RISCV32 = replace(_RISCV64, stub=struct.pack("<4I", 0x00000E17, 0x000E2E03, 0x000E0067, 0x00000013))  # with lw
 
 # -- Thumb, whose addends are in the code --------------------------------------------------------------
 
 
-def _thumb_branch(image: memoryview, at: int, place: int, target: int) -> None:
-    """A distance of 25 bits in bl or b.w; its addend is −4, the pipeline's."""
-    first, second = struct.unpack_from("<2H", image, at)
-    d = _signed((target & ~1) - place - 4, 25)
-    sign, upper, lower = d >> 24 & 1, d >> 12 & 0x3FF, d >> 1 & 0x7FF
-    j1, j2 = (d >> 23 & 1 ^ sign ^ 1), (d >> 22 & 1 ^ sign ^ 1)
-    struct.pack_into(
-        "<2H", image, at, first & 0xF800 | sign << 10 | upper, second & 0xD000 | j1 << 13 | j2 << 11 | lower
-    )
+def _thumb_distance(target: int, place: int) -> int:
+    """The distance of bl or b.w, whose addend is −4, the pipeline's."""
+    return (target & ~1) - place - 4
 
 
-def _thumb_add(relative: bool) -> Patch:
-    """Add the target to the word in the code."""
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        before = struct.unpack_from("<I", image, at)[0]
-        struct.pack_into("<I", image, at, (before + target - (place if relative else 0)) & 0xFFFFFFFF)
-
-    return patch
+def _mixed(value: int) -> int:
+    """Bits 23 and 22 as bl and b.w have them: equal to the sign if they were 1."""
+    return value ^ 0xC00000 if value >= 0 else value
 
 
-def _thumb_prel31(image: memoryview, at: int, place: int, target: int) -> None:
-    before = struct.unpack_from("<I", image, at)[0]
-    struct.pack_into("<I", image, at, before & 0x80000000 | (before + target - place) & 0x7FFFFFFF)
-
-
-def _thumb_move(shift: int, relative: bool) -> Patch:
-    """Sixteen bits of an address in movw or movt, whose addend is the signed number there."""
-
-    def patch(image: memoryview, at: int, place: int, target: int) -> None:
-        first, second = struct.unpack_from("<2H", image, at)
-        addend = (first & 15) << 12 | (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 0xFF
-        value = (target + (addend ^ 0x8000) - 0x8000 - (place if relative else 0)) >> shift
-        first = first & 0xFBF0 | value >> 12 & 15 | (value >> 11 & 1) << 10
-        struct.pack_into("<2H", image, at, first, second & 0x8F00 | (value >> 8 & 7) << 12 | value & 0xFF)
-
-    return patch
-
-
-def _thumb_stub(address: int, slot: int) -> bytes:
-    # movw r12, low; movt r12, high (the slot's address); ldr.w pc, [r12]
-    code = bytearray(struct.pack("<6H", 0xF240, 0x0C00, 0xF2C0, 0x0C00, 0xF8DC, 0xF000))
-    _thumb_move(0, False)(memoryview(code), 0, 0, slot)
-    _thumb_move(16, False)(memoryview(code), 4, 0, slot)
-    return bytes(code)
-
+_THUMB_BRANCH = Field(4, ((24, 1, 10), (12, 10, 0), (23, 1, 29), (22, 1, 27), (1, 11, 16)))
+_MOVW, _MOVT = (
+    Field(4, ((low + 12, 4, 0), (low + 11, 1, 10), (low + 8, 3, 28), (low, 8, 16))) for low in (0, 16)
+)
 
 _THUMB = ElfMachine(
     kinds={
-        2: RelocationKind("R_ARM_ABS32", 4, "direct", _thumb_add(relative=False)),
-        3: RelocationKind("R_ARM_REL32", 4, "direct", _thumb_add(relative=True)),
-        10: RelocationKind("R_ARM_THM_CALL", 4, "call", _thumb_branch),
-        30: RelocationKind("R_ARM_THM_JUMP24", 4, "call", _thumb_branch),
-        38: RelocationKind("R_ARM_TARGET1", 4, "direct", _thumb_add(relative=False)),
-        42: RelocationKind("R_ARM_PREL31", 4, "direct", _thumb_prel31),
-        47: RelocationKind("R_ARM_THM_MOVW_ABS_NC", 4, "direct", _thumb_move(0, False)),
-        48: RelocationKind("R_ARM_THM_MOVT_ABS", 4, "direct", _thumb_move(16, False)),
-        49: RelocationKind("R_ARM_THM_MOVW_PREL_NC", 4, "direct", _thumb_move(0, True)),
-        50: RelocationKind("R_ARM_THM_MOVT_PREL", 4, "direct", _thumb_move(16, True)),
-        96: RelocationKind("R_ARM_GOT_PREL", 4, "table", _thumb_add(relative=True)),
+        2: RelocationKind("R_ARM_ABS32", "direct", _B4, _absolute, stored=True),
+        3: RelocationKind("R_ARM_REL32", "direct", _B4, _relative, stored=True),
+        10: RelocationKind("R_ARM_THM_CALL", "call", _THUMB_BRANCH, _thumb_distance, _signed(25), encode=_mixed),
+        30: RelocationKind("R_ARM_THM_JUMP24", "call", _THUMB_BRANCH, _thumb_distance, _signed(25), encode=_mixed),
+        38: RelocationKind("R_ARM_TARGET1", "direct", _B4, _absolute, stored=True),
+        42: RelocationKind("R_ARM_PREL31", "direct", Field(4, ((0, 31, 0),)), _relative, stored=True),
+        47: RelocationKind("R_ARM_THM_MOVW_ABS_NC", "direct", _MOVW, _absolute, stored=True),
+        48: RelocationKind("R_ARM_THM_MOVT_ABS", "direct", _MOVT, _absolute, stored=True),
+        49: RelocationKind("R_ARM_THM_MOVW_PREL_NC", "direct", _MOVW, _relative, stored=True),
+        50: RelocationKind("R_ARM_THM_MOVT_PREL", "direct", _MOVT, _relative, stored=True),
+        96: RelocationKind("R_ARM_GOT_PREL", "table", _B4, _relative, stored=True),
     },
     ignored=frozenset({0}),
-    stub_bytes=12,
-    stub=_thumb_stub,
+    # movw r12, low; movt r12, high (the slot's address); ldr.w pc, [r12]
+    stub=struct.pack("<6H", 0xF240, 0x0C00, 0xF2C0, 0x0C00, 0xF8DC, 0xF000),
+    slots=((0, 47, 0), (4, 48, 0)),
 )
 
 MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64, "riscv64": _RISCV64, "riscv32": _RISCV32, "thumb": _THUMB}

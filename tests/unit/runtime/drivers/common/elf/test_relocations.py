@@ -1,4 +1,5 @@
-"""Relocations of RISC-V's jumps and branches, decoded as the instruction set's manual says (version 20191213, 2.3)."""
+"""Relocations of RISC-V's jumps and branches, decoded as the instruction set's manual says (version 20191213, 2.3), and
+the limits of every field."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import struct
 
 import pytest
 
-from motet.runtime.drivers.common.elf import relocations as relocate
+from motet.runtime.drivers.common.elf.relocations import MACHINES, OutOfRangeError
+
+RISCV64 = MACHINES["riscv64"]
 
 
 def _jump(word: int) -> int:
@@ -18,20 +21,37 @@ def _branch(word: int) -> int:
     return (word >> 31 & 1) << 12 | (word >> 25 & 63) << 5 | (word >> 8 & 15) << 1 | (word >> 7 & 1) << 11
 
 
-FORMS = {"jump": (relocate._riscv_jump, _jump, 21, 0xFFF), "branch": (relocate._riscv_branch, _branch, 13, 0x1FFF07F)}
+FORMS = {"JAL": (_jump, 21, 0xFFF), "BRANCH": (_branch, 13, 0x1FFF07F)}
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_bit_of_a_distance_arrives(form: str) -> None:
-    relocated, decoded, bits, others = FORMS[form]
+    decoded, bits, others = FORMS[form]
+    (kind,) = (each for each in RISCV64.kinds.values() if each.name == f"R_RISCV_{form}")
     rng = random.Random(4)
     half = 1 << (bits - 1)
     near = [sign * (1 << bit) for bit in range(1, bits - 1) for sign in (1, -1)]
     for distance in (*near, -half, half - 2, *(2 * rng.randrange(-half // 2, half // 2) for _ in range(200))):
         before = rng.randrange(1 << 32)
         image = bytearray(struct.pack("<I", before))
-        relocated(memoryview(image), 0, 1 << 30, (1 << 30) + distance)
+        kind.patch(memoryview(image), 0, 1 << 30, (1 << 30) + distance)
         (word,) = struct.unpack("<I", image)
         found = decoded(word)
         assert found - (found >> (bits - 1) << bits) == distance
         assert word & others == before & others  # the other fields stay
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_value_out_of_range_is_refused_and_leaves_the_code(machine: str) -> None:
+    for kind in MACHINES[machine].kinds.values():
+        if kind.limits is None or kind.formula(1 << 40, 0) != 1 << 40:
+            continue
+        least, end, step = kind.limits.least, kind.limits.end, kind.limits.step
+        for distance in (least - step, end, *([step // 2] if step > 1 else [])):
+            image = bytearray(b"\xa5" * 8)
+            with pytest.raises(OutOfRangeError) as refused:
+                kind.patch(memoryview(image), 0, 0, distance)
+            assert refused.value.value == distance
+            assert image == b"\xa5" * 8
+        for distance in (least, end - step):
+            kind.patch(memoryview(bytearray(8)), 0, 0, distance)
