@@ -19,10 +19,12 @@ import numpy as np
 
 from motet.errors import OptionError, OutOfMemoryError
 from motet.exporting.static import StaticFunction, check_inputs
+from motet.runtime.drivers.common.elf.executables import write_executable
+from motet.runtime.drivers.common.elf.structures import Segment
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.device import heap_of
-from motet.runtime.drivers.embedded.image import AgentImage, FlashSegment, bin_file, elf_file, hex_file, shipped_image
+from motet.runtime.drivers.embedded.image import AgentImage, bin_file, hex_file, shipped_image
 from motet.runtime.drivers.embedded.machines import MACHINES, EmbeddedMachine, machine_of_cpu
 from motet.runtime.drivers.embedded.program import EmbeddedBuffer, EmbeddedWork, link_code
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, offset_of
@@ -37,17 +39,18 @@ class FlashImage:
 
     machine: str
     image: AgentImage
-    segments: Sequence[FlashSegment]
+    segments: Sequence[Segment]
     symbols: Mapping[str, int]
     sizes: str
 
     def file(self, format: str) -> bytes:
         """The content of a file in one of FORMATS. Raises OptionError if the image is too sparse for `bin`."""
+        entry = self.image.symbols["motet_entry"]
         if format == "elf":
-            return elf_file(self.image, self.segments, self.symbols)
+            return write_executable(self.image.machine, entry, self.segments, self.symbols, 16)
         if format == "bin":
             return bin_file(self.segments)
-        return hex_file(self.segments, self.image.symbols["motet_entry"])
+        return hex_file(self.segments, entry)
 
 
 def machine_for(function: StaticFunction, name: str | None) -> EmbeddedMachine:
@@ -123,9 +126,9 @@ def _mailbox(work: EmbeddedWork) -> bytes:
     return box.tobytes()
 
 
-def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[FlashSegment]:
+def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[Segment]:
     """The agent with its mailbox, and the parts, joined where at most a page of zeros is between them."""
-    segments: list[FlashSegment] = []
+    segments: list[Segment] = []
     at = image.symbols["motet_mailbox"]
     for segment in image.segments:
         offset = at - segment.address
@@ -138,9 +141,9 @@ def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: by
         gap = address - last.address - last.size
         if data and 0 <= gap <= 4096:
             joined = last.data.ljust(address - last.address, b"\0") + data
-            segments[-1] = FlashSegment(last.address, joined, len(joined))
+            segments[-1] = Segment(last.address, joined, len(joined))
         elif data:
-            segments.append(FlashSegment(address, data, len(data)))
+            segments.append(Segment(address, data, len(data)))
     return segments
 
 

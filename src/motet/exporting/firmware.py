@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,19 +23,16 @@ import numpy as np
 
 from motet.errors import OptionError
 from motet.exporting.static import StaticFunction, check_inputs
+from motet.runtime.drivers.common.elf.executables import write_executable
+from motet.runtime.drivers.common.elf.structures import Segment
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.drivers.riscv.options import RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, load_riscv
+from motet.runtime.drivers.riscv.program import MACHINE, BatchInstance, Cores, RiscvCommandBuffer, load_riscv
 from motet.runtime.drivers.riscv.protocol import BATCH_TYPE, DRAM, MAILBOX, MAILBOX_TYPE, RING, SLOTS, STACK, Status
 
 _PAGE = 4096
-_RISCV, _EXECUTABLE = 243, 2
-_COMPRESSED_WITH_DOUBLES = 5
-_GLOBAL, _ABSOLUTE = 1 << 4, 0xFFF1
-_HEADER, _SEGMENT = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
-_SECTION, _SYMBOL = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<IBBHQQ")
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,8 @@ def export_firmware(
         os.close(descriptor)
     install(layout, RiscvOptions(harts=harts, memory=memory, arch=function.variant.target))
     symbols, end = _fill(layout, function, harts, inputs)
-    return Firmware(_elf(layout, symbols, end), symbols, memory)
+    image = write_executable(MACHINE, DRAM, _segments(layout, end), symbols, _PAGE)
+    return Firmware(image, symbols, memory)
 
 
 def _fill(
@@ -136,41 +133,13 @@ def _offset(structure: np.dtype[np.void], name: str) -> int:
     return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
 
 
-# -- the file --------------------------------------------------------------------------------------
-
-
-def _elf(memory: RiscvMemory, symbols: Mapping[str, int], end: int) -> bytes:
-    """A static executable with segments for the pages that are not zero, each followed by zeros, up to `end`."""
+def _segments(memory: RiscvMemory, end: int) -> list[Segment]:
+    """The pages that are not zero, each followed by zeros, up to `end`."""
     used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))
     runs: list[tuple[int, int]] = [(int(begin) * _PAGE, int(end) * _PAGE) for begin, end in edges.reshape(-1, 2)]
     begins = [begin for begin, _ in runs[1:]] + [max(runs[-1][1], end - DRAM)]
-    at = first = -(-(_HEADER.size + _SEGMENT.size * len(runs)) // _PAGE) * _PAGE
-    segments: list[bytes] = []
-    for (begin, end), following in zip(runs, begins, strict=True):
-        segments.append(_SEGMENT.pack(1, 7, at, DRAM + begin, DRAM + begin, end - begin, following - begin, _PAGE))
-        at += end - begin
-    content = b"".join(memory.bytes[begin:end].tobytes() for begin, end in runs)
-    tables, sections = _symbol_tables(symbols, at)
-    header = _HEADER.pack(
-        b"\x7fELF" + bytes([2, 1, 1]) + bytes(9), _EXECUTABLE, _RISCV, 1, DRAM, _HEADER.size, at + len(tables),
-        _COMPRESSED_WITH_DOUBLES, _HEADER.size, _SEGMENT.size, len(runs), _SECTION.size, len(sections) // _SECTION.size,
-        len(sections) // _SECTION.size - 1,
-    )
-    return (header + b"".join(segments)).ljust(first, b"\0") + content + tables + sections
-
-
-def _symbol_tables(symbols: Mapping[str, int], at: int) -> tuple[bytes, bytes]:
-    """Symbols, their names and the names of sections, for offset `at` of the file; and the table of sections."""
-    names, entries = b"\0", bytes(_SYMBOL.size)
-    for name, address in symbols.items():
-        entries += _SYMBOL.pack(len(names), _GLOBAL, 0, _ABSOLUTE, address, 0)
-        names += name.encode() + b"\0"
-    names += bytes(-len(names) % 8)
-    titles = b"\0.symtab\0.strtab\0.shstrtab\0".ljust(32, b"\0")
-    starts = (at, at + len(entries), at + len(entries) + len(names))
-    sections = bytes(_SECTION.size)
-    sections += _SECTION.pack(1, 2, 0, 0, starts[0], len(entries), 2, 1, 8, _SYMBOL.size)
-    sections += _SECTION.pack(9, 3, 0, 0, starts[1], len(names), 0, 0, 1, 0)
-    sections += _SECTION.pack(17, 3, 0, 0, starts[2], len(titles), 0, 0, 1, 0)
-    return entries + names + titles, sections
+    return [
+        Segment(DRAM + begin, memory.bytes[begin:end].tobytes(), following - begin)
+        for (begin, end), following in zip(runs, begins, strict=True)
+    ]

@@ -12,6 +12,7 @@ from motet.compiler.targets.cpu import CpuTarget, bases_of
 from motet.errors import MotetError, OptionError
 from motet.lab.microkernels.definition import MicrokernelFile
 from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.structures import SHN_UNDEF
 
 # Source: System V ABI, AMD64 supplement, table 4.9.
 _RELOCATIONS = {
@@ -104,7 +105,7 @@ def _buffers(schedule: Schedule, names: list[str]) -> list[str]:
 def _object_of(artifact: Artifact, variant: Variant, symbol: str, where: str) -> str:
     for name in variant.objects:
         item = elf.read_object(artifact.member(name), name)
-        if any(each.name == symbol and each.section != elf.SHN_UNDEF for each in item.symbols):
+        if any(each.name == symbol and each.section != SHN_UNDEF for each in item.symbols):
             return name
     raise OptionError(f"{where}: no object defines {symbol}")
 
@@ -143,7 +144,7 @@ def _relocation(item: elf.Object, number: int, entry: elf.Relocation, where: str
     kind = _RELOCATIONS.get(entry.type)
     if kind is None:
         raise OptionError(f"{where}: a relocation of type {entry.type}, which is not supported")
-    place = target.name if target.section == elf.SHN_UNDEF else f".Lsection{target.section}"
-    offset = entry.addend + (0 if target.section == elf.SHN_UNDEF else target.value)
+    place = target.name if target.section == SHN_UNDEF else f".Lsection{target.section}"
+    offset = entry.addend + (0 if target.section == SHN_UNDEF else target.value)
     return f"\t.reloc .Lsection{number}+{entry.offset}, {kind}, {place}{offset:+d}"
 

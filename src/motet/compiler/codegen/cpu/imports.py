@@ -17,6 +17,7 @@ from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.embedded import FAMILY as EMBEDDED
 from motet.compiler.targets.opencl import SourceTarget
 from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.structures import SHN_UNDEF, STB_WEAK
 from motet.runtime.drivers.embedded.image import shipped_image
 from motet.runtime.drivers.embedded.machines import machine_of_cpu
 from motet.runtime.drivers.riscv.installing import library_symbols
@@ -48,7 +49,7 @@ def imported(code: bytes, name: str) -> set[str]:
     symbols = [item.symbols[number] for number in used]
     return {
         symbol.name for symbol in symbols
-        if symbol.section == elf.SHN_UNDEF and symbol.name and symbol.binding != elf.STB_WEAK
+        if symbol.section == SHN_UNDEF and symbol.name and symbol.binding != STB_WEAK
     }
 
 

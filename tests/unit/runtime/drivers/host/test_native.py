@@ -19,6 +19,7 @@ import pytest
 from motet.errors import ArtifactError, OptionError, OutOfMemoryError
 from motet.runtime.drivers.common.elf import objects as elf
 from motet.runtime.drivers.common.elf.linking import Linker
+from motet.runtime.drivers.common.elf.structures import SHN_UNDEF, STB_GLOBAL, STB_WEAK
 from motet.runtime.drivers.host import layout
 from motet.runtime.drivers.host.loader import load_objects
 from motet.runtime.drivers.host.memory import Pool
@@ -91,9 +92,9 @@ def test_shipped_executor_is_what_the_compiler_makes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 def test_shipped_executor_needs_only_what_the_loader_provides(machine: str) -> None:
     parsed = elf.read_object(support_object(machine).read_bytes(), machine)
-    undefined = {symbol for symbol in parsed.symbols if symbol.section == elf.SHN_UNDEF and symbol.name}
-    assert {symbol.name for symbol in undefined if symbol.binding == elf.STB_WEAK} == INTERPRETER
-    assert {symbol.name for symbol in undefined if symbol.binding == elf.STB_GLOBAL} == LIBRARY
+    undefined = {symbol for symbol in parsed.symbols if symbol.section == SHN_UNDEF and symbol.name}
+    assert {symbol.name for symbol in undefined if symbol.binding == STB_WEAK} == INTERPRETER
+    assert {symbol.name for symbol in undefined if symbol.binding == STB_GLOBAL} == LIBRARY
     assert not any(section.flags & elf.SHF_WRITE for section in parsed.sections.values() if section.size)
     linker = Linker([parsed], [machine], machine)
     image = linker.link(memoryview(bytearray(linker.size)), 1 << 36, dict.fromkeys(LIBRARY, 1 << 46).get)

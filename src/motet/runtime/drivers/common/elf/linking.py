@@ -16,6 +16,15 @@ from motet.errors import ArtifactError
 from motet.runtime.drivers.common import pages
 from motet.runtime.drivers.common.elf import objects as elf
 from motet.runtime.drivers.common.elf import relocations as relocate
+from motet.runtime.drivers.common.elf.structures import (
+    SHN_ABS,
+    SHN_COMMON,
+    SHN_UNDEF,
+    STB_GLOBAL,
+    STB_LOCAL,
+    STB_WEAK,
+    ElfSymbol,
+)
 
 _TEXT, _CONSTANTS, _DATA = range(3)
 
@@ -72,12 +81,12 @@ class Linker:
 
     # -- symbols ---------------------------------------------------------------------------------
 
-    def _collect_definitions(self) -> dict[str, tuple[int, elf.ElfSymbol]]:
+    def _collect_definitions(self) -> dict[str, tuple[int, ElfSymbol]]:
         """Collect global symbols. A strong definition overrides a weak or common one; two strong ones are an error."""
-        result: dict[str, tuple[int, elf.ElfSymbol]] = {}
+        result: dict[str, tuple[int, ElfSymbol]] = {}
         for index, item in enumerate(self.objects):
             for symbol in item.symbols:
-                if symbol.binding == elf.STB_LOCAL or symbol.section == elf.SHN_UNDEF or not symbol.name:
+                if symbol.binding == STB_LOCAL or symbol.section == SHN_UNDEF or not symbol.name:
                     continue
                 known = result.get(symbol.name)
                 if known is None or _strength(symbol) > _strength(known[1]):
@@ -100,9 +109,9 @@ class Linker:
             if kind.way not in ("table", "call"):
                 continue
             symbol = self.objects[index].symbols[entry.symbol]
-            imported = symbol.section == elf.SHN_UNDEF and symbol.name not in self.definitions
+            imported = symbol.section == SHN_UNDEF and symbol.name not in self.definitions
             if kind.way == "table" or imported:
-                key = symbol.name if symbol.binding != elf.STB_LOCAL else (index, entry.symbol)
+                key = symbol.name if symbol.binding != STB_LOCAL else (index, entry.symbol)
                 self.table.slots.setdefault(key, len(self.table.slots))
             if kind.way == "call" and imported:
                 self.table.stubs.setdefault(symbol.name, len(self.table.stubs))
@@ -154,7 +163,7 @@ class Linker:
             self.slots_at = pages.round_up(end, 8)
             return self.slots_at + len(self.table.slots) * 8
         for name, (index, symbol) in self.definitions.items():
-            if symbol.section == elf.SHN_COMMON:
+            if symbol.section == SHN_COMMON:
                 if symbol.value > pages.PAGE or symbol.size > 1 << 40:
                     raise ArtifactError(
                         f"{self.where[index]}: common symbol '{name}' of {symbol.size:,} bytes aligned to "
@@ -196,7 +205,7 @@ class Linker:
             self._apply(patch, image, at, base, highs[high])
         symbols = {
             name: self._defined(index, symbol, 0) for name, (index, symbol) in self.definitions.items()
-            if symbol.section != elf.SHN_ABS
+            if symbol.section != SHN_ABS
         }
         return LoadedImage(self.size, self.regions, symbols)
 
@@ -206,10 +215,10 @@ class Linker:
         for index, number in sorted({(patch.item, patch.entry.symbol) for patch in self.patches}):
             symbol = self.objects[index].symbols[number]
             known = symbol.name in self.definitions or symbol.name in result
-            if symbol.section != elf.SHN_UNDEF or known:
+            if symbol.section != SHN_UNDEF or known:
                 continue
             address = find(symbol.name) if symbol.name else 0
-            if address is None and symbol.binding != elf.STB_WEAK:
+            if address is None and symbol.binding != STB_WEAK:
                 raise ArtifactError(
                     f"{self.where[index]}: undefined symbol '{symbol.name}': neither an object, nor the "
                     "runtime, nor the C and mathematics libraries define it"
@@ -238,24 +247,24 @@ class Linker:
         index, _, entry, kind = patch
         symbol = self.objects[index].symbols[entry.symbol]
         if kind.way == "table":
-            key = symbol.name if symbol.binding != elf.STB_LOCAL else (index, entry.symbol)
+            key = symbol.name if symbol.binding != STB_LOCAL else (index, entry.symbol)
             return base + self.slots_at + self.table.slots[key] * 8
-        if kind.way == "call" and symbol.section == elf.SHN_UNDEF and symbol.name in self.table.stubs:
+        if kind.way == "call" and symbol.section == SHN_UNDEF and symbol.name in self.table.stubs:
             return base + self.stubs_at + self.table.stubs[symbol.name] * len(self.machine.stub)
         return self._address(index, entry.symbol, base, imports)
 
     def _address(self, index: int, number: int, base: int, imports: Mapping[str, int]) -> int:
         symbol = self.objects[index].symbols[number]
-        if symbol.binding != elf.STB_LOCAL and symbol.name in self.definitions:
+        if symbol.binding != STB_LOCAL and symbol.name in self.definitions:
             return self._defined(*self.definitions[symbol.name], base)
-        if symbol.section == elf.SHN_UNDEF:
+        if symbol.section == SHN_UNDEF:
             return imports[symbol.name]
         return self._defined(index, symbol, base)
 
-    def _defined(self, index: int, symbol: elf.ElfSymbol, base: int) -> int:
-        if symbol.section == elf.SHN_ABS:
+    def _defined(self, index: int, symbol: ElfSymbol, base: int) -> int:
+        if symbol.section == SHN_ABS:
             return symbol.value
-        if symbol.section == elf.SHN_COMMON:
+        if symbol.section == SHN_COMMON:
             return base + self.common[symbol.name]
         section = self.objects[index].sections.get(symbol.section)
         if section is None or symbol.value > section.size:
@@ -276,10 +285,10 @@ class Linker:
             ) from None
 
 
-def _strength(symbol: elf.ElfSymbol) -> int:
-    if symbol.section == elf.SHN_COMMON:
+def _strength(symbol: ElfSymbol) -> int:
+    if symbol.section == SHN_COMMON:
         return 1
-    return 2 if symbol.binding == elf.STB_GLOBAL else 0
+    return 2 if symbol.binding == STB_GLOBAL else 0
 
 
 def _region(section: elf.Section) -> int:

@@ -41,6 +41,10 @@ class Field:
     def _others(self) -> int:
         return (1 << 8 * self.size) - 1 - sum((1 << bits) - 1 << place for _, bits, place in self.parts)
 
+    @cached_property
+    def _lowest(self) -> int:
+        return min(begin for begin, _, _ in self.parts)
+
     def put(self, image: memoryview, at: int, value: int) -> None:
         """Replace the field; the other bits of the word stay."""
         form = _FORMS[self.size]
@@ -51,9 +55,10 @@ class Field:
 
     def get(self, image: memoryview, at: int) -> int:
         """The signed number in the field, whose lowest bit is bit 0."""
-        word = _FORMS[self.size].unpack_from(image, at)[0]
-        lowest, width = min(begin for begin, _, _ in self.parts), sum(bits for _, bits, _ in self.parts)
-        value = sum((word >> place & (1 << bits) - 1) << begin - lowest for begin, bits, place in self.parts)
+        word, lowest, value, width = _FORMS[self.size].unpack_from(image, at)[0], self._lowest, 0, 0
+        for begin, bits, place in self.parts:
+            value |= (word >> place & (1 << bits) - 1) << begin - lowest
+            width += bits
         return value - (value >> width - 1 << width)
 
 
