@@ -25,7 +25,7 @@ from motet.decoding import decode_msgpack
 # Motet's sources that affect the machine code of a program.
 _SOURCES = (
     "compiling.py", "programmatic_launch.py", "fences.py", "hsaco.py", "worker.py", "../../gpu/cubin.py", "xpu.py",
-    "native_code.py", "iga.py", "ocloc.py", "zebin.py",
+    "native_code.py", "iga.py", "ocloc.py", "zebin.py", "../../../../runtime/drivers/common/elf/structures.py",
 )
 _VARIABLES = ("TRITON_", "PTXAS", "NVPTX_", "LLVM_", "MLIR_", "DISABLE_", "AMDGCN_")
 

@@ -13,8 +13,8 @@ import msgspec
 
 from motet.compiler.codegen.gpu.cubin import Resources
 from motet.decoding import decode_msgpack
+from motet.runtime.drivers.common.elf.structures import SHT_NOTE, ElfFile
 
-_SECTION, _NOTES = 64, 7
 _METADATA = 32
 
 
@@ -31,9 +31,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 def read_resources(data: bytes, kernel: str) -> Resources:
     """The vector registers of `kernel`, including accumulation registers, and the bytes of memory to which it spills;
-    zeros if the file does not state them. Raises ValueError unless `data` is a 64-bit ELF file."""
-    if data[:5] != b"\x7fELF\x02":
-        raise ValueError("no 64-bit ELF file")
+    zeros if the file does not state them. Raises ValueError unless `data` is an ELF file."""
     for content in _metadata(data):
         for found in decode_msgpack(content, _Metadata).kernels:
             if found.name == kernel:
@@ -42,14 +40,13 @@ def read_resources(data: bytes, kernel: str) -> Resources:
 
 
 def _metadata(data: bytes) -> Generator[bytes]:
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    (count,) = struct.unpack_from("<H", data, 0x3C)
-    for number in range(count):
-        _, kind, _, _, start, size = struct.unpack_from("<IIQQQQ", data, table + number * _SECTION)
-        end = start + size
-        while kind == _NOTES and start + 12 <= end:
-            name, length, what = struct.unpack_from("<III", data, start)
+    file = ElfFile(data)
+    for number, header in enumerate(file.sections):
+        notes = bytes(file.content(number, "the notes")) if header.kind == SHT_NOTE else b""
+        start = 0
+        while start + 12 <= len(notes):
+            name, length, what = struct.unpack_from("<III", notes, start)
             content = start + 12 + (name + 3) // 4 * 4
             if what == _METADATA:
-                yield data[content : content + length]
+                yield notes[content : content + length]
             start = content + (length + 3) // 4 * 4

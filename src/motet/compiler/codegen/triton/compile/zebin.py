@@ -7,10 +7,10 @@ the lines that are read here are parsed: each kernel is an entry of the list `ke
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass
 
-_SECTION, _SYMBOL = 64, 24  # bytes
+from motet.runtime.drivers.common.elf.structures import SHN_UNDEF, ElfFile
+
 _NAME = re.compile(r"^  - name:\s*(\S+)$", re.MULTILINE)
 _FIELD = re.compile(r"^      (grf_count|simd_size|spill_size|has_dpas):\s*(\S+)$", re.MULTILINE)
 _SCRATCH = re.compile(r"- type:\s*scratch\n(?:        .*\n)*?        size:\s*(\d+)")
@@ -49,37 +49,12 @@ def read_kernel(zebin: bytes, kernel: str) -> KernelFacts:
 def missing_functions(zebin: bytes) -> list[str]:
     """The functions that a zebin calls and does not contain, as the compiler leaves built-in functions that it does not
     know. No driver can load it. Raises ValueError for a damaged one."""
-    sections = _sections(zebin)
-    names = next((content for name, content in sections if name == ".strtab"), b"")
-    found: list[str] = []
-    for section, content in sections:
-        for at in range(0, len(content) if section == ".symtab" else 0, _SYMBOL):
-            name, _, _, index = struct.unpack_from("<IBBH", content, at)
-            if name and not index:
-                found.append(names[name : names.index(b"\0", name)].decode(errors="replace"))
-    return found
+    return [symbol.name for symbol in ElfFile(zebin).symbols() if symbol.name and symbol.section == SHN_UNDEF]
 
 
 def section(zebin: bytes, name: str) -> bytes:
     """The first section of a name. Raises ValueError if there is none."""
-    for own, content in _sections(zebin):
-        if own == name:
-            return content
+    file = ElfFile(zebin)
+    for number in file.named(name):
+        return bytes(file.content(number, name))
     raise ValueError(f"a zebin without {name}")
-
-
-def _sections(zebin: bytes) -> list[tuple[str, bytes]]:
-    """The names and contents of all sections."""
-    if zebin[:5] != b"\x7fELF\x02":
-        raise ValueError("no 64-bit ELF file")
-    try:
-        (table,) = struct.unpack_from("<Q", zebin, 40)
-        _, count, names = struct.unpack_from("<HHH", zebin, 58)
-        headers = [struct.unpack_from("<IIQQQQ", zebin, table + i * _SECTION) for i in range(count)]
-        base = headers[names][4]
-        return [
-            (zebin[base + name : zebin.index(b"\0", base + name)].decode(errors="replace"), zebin[start : start + size])
-            for name, _, _, _, start, size in headers
-        ]
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise ValueError(f"a damaged zebin: {error}") from error
