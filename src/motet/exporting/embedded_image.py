@@ -26,7 +26,7 @@ from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.device import heap_of
 from motet.runtime.drivers.embedded.image import AgentImage, bin_file, hex_file, shipped_image
 from motet.runtime.drivers.embedded.machines import MACHINES, EmbeddedMachine, machine_of_cpu
-from motet.runtime.drivers.embedded.program import EmbeddedBuffer, EmbeddedWork, link_code
+from motet.runtime.drivers.embedded.program import EmbeddedBuffer, EmbeddedWork, link_objects
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, offset_of
 
 FAMILY = "embedded"
@@ -89,7 +89,7 @@ def export_image(
         f"{concrete.arena:,}, scratch {concrete.scratch:,} bytes"
     )
     try:
-        executable, content = link_code(heap, image, function.objects, function.names, machine.name)
+        executable, content = link_objects(heap, image, function.objects, function.names, machine.name)
         externals = _externals(function, heap)
         scratch = EmbeddedBuffer(heap, concrete.scratch)
         work = EmbeddedWork(

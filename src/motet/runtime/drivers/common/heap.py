@@ -82,6 +82,7 @@ class HeapBuffer:
     """Memory of a heap, which is freed with the object; see `motet.runtime.device.Buffer`."""
 
     def __init__(self, heap: Heap, size: int) -> None:
+        self.heap = heap
         self._address = heap.allocate(size)
         self._bytes = size
         weakref.finalize(self, heap.free, self._address).atexit = False

@@ -21,6 +21,7 @@ from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Execu
 from motet.runtime.drivers.common.base import Array
 from motet.runtime.drivers.common.heap import Heap
 from motet.runtime.drivers.common.link import LinkLost
+from motet.runtime.drivers.common.linked_code import LinkedCode
 from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
 from motet.runtime.drivers.common.recording import bytes_of
 from motet.runtime.drivers.embedded.faults import error_of
@@ -29,9 +30,8 @@ from motet.runtime.drivers.embedded.machines import FEATURES
 from motet.runtime.drivers.embedded.options import FAMILY, EmbeddedOptions
 from motet.runtime.drivers.embedded.program import (
     EmbeddedBuffer,
-    EmbeddedExecutable,
     EmbeddedWork,
-    link_code,
+    link_objects,
     one_command,
 )
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, AgentOp, AgentStatus
@@ -41,7 +41,7 @@ from motet.runtime.timeline import Point
 _CONTROL = 256  # bytes for one copy or fill
 
 
-class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWork]):
+class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, LinkedCode, EmbeddedWork]):
     """See `motet.runtime.device.Device`. `stop` ends what was started with the device; `words` tells how it ended."""
 
     def __init__(
@@ -135,17 +135,16 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
             return None
         return f"for {wanted}, but it has a {own}; compile with {FAMILY}{{cpu={own}}}"
 
-    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> EmbeddedExecutable:
-        given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> LinkedCode:
         try:
-            executable, content = link_code(self._heap, self._image, objects, given, self.info.uri)
+            executable, content = link_objects(self._heap, self._image, objects, names, self.info.uri)
         except OutOfMemoryError as error:
             raise self._no_memory(error.bytes) from None
         self._reach(lambda: self._transport.write(executable.code.address, content))
         return executable
 
     def _record(
-        self, executable: EmbeddedExecutable, work: Sequence[Work], externals: int, scratch: int
+        self, executable: LinkedCode, work: Sequence[Work], externals: int, scratch: int
     ) -> EmbeddedWork:
         if scratch > self._scratch.bytes:
             self._scratch = self._allocate(scratch)
@@ -270,8 +269,8 @@ class EmbeddedDevice(QueuedDevice[EmbeddedBuffer, EmbeddedExecutable, EmbeddedWo
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[EmbeddedBuffer]:
         return isinstance(buffer, EmbeddedBuffer) and buffer.heap is self._heap
 
-    def _is_own_code(self, executable: Executable) -> TypeGuard[EmbeddedExecutable]:
-        return isinstance(executable, EmbeddedExecutable) and executable.code.heap is self._heap
+    def _is_own_code(self, executable: Executable) -> TypeGuard[LinkedCode]:
+        return isinstance(executable, LinkedCode) and executable.code.heap is self._heap
 
     def _is_own_work(self, work: CommandBuffer) -> TypeGuard[EmbeddedWork]:
         return isinstance(work, EmbeddedWork) and work.scratch.heap is self._heap

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from motet.errors import DeviceError, KernelFault
-from motet.runtime.drivers.embedded.program import EmbeddedExecutable
+from motet.runtime.drivers.common.linked_code import LinkedCode
 from motet.runtime.drivers.embedded.protocol import AgentStatus
 
 # Configurable Fault Status Register, Armv8-M Architecture Reference Manual, D1.2.14; the first bit set is reported.
@@ -39,7 +39,7 @@ _RISCV_ADDRESSES = (0, 1, 4, 5, 6, 7)
 
 
 def error_of(
-    device: str, machine: str, executable: EmbeddedExecutable, kernel: str, box: Mapping[str, int], timeout: float
+    device: str, machine: str, executable: LinkedCode, kernel: str, box: Mapping[str, int], timeout: float
 ) -> DeviceError | None:
     """The error that the fields `box` of the mailbox describe; None after success. `kernel` is the command that ran.
     The device stays usable after each of them."""

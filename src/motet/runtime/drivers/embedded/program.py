@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from motet.errors import ArtifactError, DeviceError
 from motet.runtime.device import Work
-from motet.runtime.drivers.common import pages
-from motet.runtime.drivers.common.elf import objects as elf
-from motet.runtime.drivers.common.elf.linking import Linker
 from motet.runtime.drivers.common.heap import Heap, HeapBuffer
+from motet.runtime.drivers.common.linked_code import DeviceLibrary, LinkedCode, link_code
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.embedded.image import AgentImage
 from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, AgentOp
@@ -24,52 +20,17 @@ _ALIGNMENT = 64
 class EmbeddedBuffer(HeapBuffer):
     """Memory on the device; see `motet.runtime.device.Buffer`."""
 
-    def __init__(self, heap: Heap, size: int) -> None:
-        super().__init__(heap, size)
-        self.heap = heap
 
-
-class EmbeddedExecutable:
-    """Loaded objects whose global symbols are kernels, in memory `code`."""
-
-    def __init__(self, code: EmbeddedBuffer, symbols: Mapping[str, int], image: AgentImage) -> None:
-        self.code = code
-        self.addresses = {name: code.address + offset for name, offset in symbols.items()}
-        self._image = image
-
-    @property
-    def kernels(self) -> Sequence[str]:
-        return tuple(self.addresses)
-
-    def symbol_at(self, address: int) -> str:
-        """The function that contains an address, as name+offset; empty if there is none."""
-        inside = self.code.address <= address < self.code.address + self.code.bytes
-        places = sorted(
-            (place & ~1 if self._image.machine == "thumb" else place, name)
-            for name, place in (self.addresses if inside else self._image.library).items()
-        )
-        index = bisect.bisect_right(places, (address, "\U0010ffff")) - 1
-        if index < 0 or not (inside or address < self._image.symbols["motet_image_end"]):
-            return ""
-        return f"{places[index][1]}+{address - places[index][0]:#x}"
-
-
-def link_code(
+def link_objects(
     heap: Heap, image: AgentImage, objects: Sequence[bytes], names: Sequence[str], device: str
-) -> tuple[EmbeddedExecutable, bytes]:
+) -> tuple[LinkedCode, bytes]:
     """Objects linked at a place in the heap, and the bytes to write there. Raises DeviceError if they cannot be loaded,
     OutOfMemoryError."""
-    try:
-        parsed = [elf.read_object(data, name) for data, name in zip(objects, names, strict=True)]
-        linker = Linker(parsed, names, image.machine)
-        code = EmbeddedBuffer(heap, linker.size)
-        content = bytearray(code.bytes)
-        linked = linker.link(memoryview(content), code.address, image.library.get)
-    except ArtifactError as error:
-        raise DeviceError(f"device {device}: {error}") from error
-    if any(protection & pages.WRITE for _, _, protection in linked.regions):
-        raise DeviceError(f"device {device}: {', '.join(names)}: code with global variables; expected constants only")
-    return EmbeddedExecutable(code, linked.symbols, image), bytes(content)
+    library = DeviceLibrary(image.library, 0, image.symbols["motet_image_end"])
+    executable, content = link_code(
+        objects, names, image.machine, device, library, lambda linker: EmbeddedBuffer(heap, linker.size)
+    )
+    return executable, bytes(content)
 
 
 class EmbeddedWork:
@@ -77,7 +38,7 @@ class EmbeddedWork:
     run one after another, in the order of `work`."""
 
     def __init__(
-        self, device: str, executable: EmbeddedExecutable, work: Sequence[Work], externals: int,
+        self, device: str, executable: LinkedCode, work: Sequence[Work], externals: int,
         scratch: EmbeddedBuffer, heap: Heap, pointer_bytes: int,
     ) -> None:
         self.executable = executable

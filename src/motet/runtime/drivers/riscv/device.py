@@ -15,6 +15,8 @@ import numpy as np
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Piece, Work
+from motet.runtime.drivers.common.heap import HeapBuffer
+from motet.runtime.drivers.common.linked_code import LinkedCode
 from motet.runtime.drivers.common.queued import CLOSING, QueuedDevice
 from motet.runtime.drivers.riscv.connection import Batch, BatchOutcome, Connection, DeviceLine
 from motet.runtime.drivers.riscv.emulator import Emulator, check_version
@@ -23,7 +25,7 @@ from motet.runtime.drivers.riscv.faults import error_of
 from motet.runtime.drivers.riscv.installing import mailbox, open_protection_address, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer
 from motet.runtime.drivers.riscv.options import ARCHITECTURES, RiscvOptions
-from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, RiscvExecutable, load_riscv
+from motet.runtime.drivers.riscv.program import BatchInstance, Cores, RiscvCommandBuffer, load_riscv
 from motet.runtime.drivers.riscv.protocol import COMMAND_TYPE, COPY_CHUNK, STACK, TICKS, Op, Status
 from motet.runtime.drivers.riscv.stub import StubLine
 from motet.runtime.drivers.riscv.window import MemoryWindow
@@ -36,7 +38,7 @@ _AT_ONCE = 64 << 10  # bytes that are copied in less time than waking another th
 _GAP = 4096  # bytes between the cores' memory and other memory
 
 
-class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]):
+class RiscvDevice(QueuedDevice[RiscvBuffer, LinkedCode, RiscvCommandBuffer]):
     """See `motet.runtime.device.Device`. `line` is a started device with the cores that `options` describe; `errata`
     marks an emulator with defects that code must avoid."""
 
@@ -107,11 +109,10 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
         lack = f"needs {', '.join(missing)}, which its cores ({self.options.arch}) lack"
         return f"{lack}; open it with arch={variant.target}" if variant.target in ARCHITECTURES else lack
 
-    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> RiscvExecutable:
-        given = [names[index] if index < len(names) else f"object {index}" for index in range(len(objects))]
-        return load_riscv(self._memory, objects, given, self._place, self._errata)
+    def _load(self, objects: Sequence[bytes], names: Sequence[str]) -> LinkedCode:
+        return load_riscv(self._memory, objects, names, self._place, self._errata)
 
-    def _place(self, code: RiscvBuffer, content: bytes) -> None:
+    def _place(self, code: HeapBuffer, content: bytes) -> None:
         """Let the device copy code to its place, as only the device can invalidate its translations of old code."""
         source = RiscvBuffer(self._memory, self._memory.heap, len(content))
         write(self._memory, source.address, content)
@@ -133,7 +134,7 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
             raise DeviceError(f"device {self.info.uri}: load: the device answered {outcome.status.name.lower()}")
 
     def _record(
-        self, executable: RiscvExecutable, work: Sequence[Work], externals: int, scratch: int
+        self, executable: LinkedCode, work: Sequence[Work], externals: int, scratch: int
     ) -> RiscvCommandBuffer:
         return RiscvCommandBuffer(
             self._memory, executable, work, externals, self._cores(scratch), self.options.guard
@@ -218,8 +219,8 @@ class RiscvDevice(QueuedDevice[RiscvBuffer, RiscvExecutable, RiscvCommandBuffer]
     def _is_own_buffer(self, buffer: Buffer) -> TypeGuard[RiscvBuffer]:
         return isinstance(buffer, RiscvBuffer) and buffer.memory is self._memory
 
-    def _is_own_code(self, executable: Executable) -> TypeGuard[RiscvExecutable]:
-        return isinstance(executable, RiscvExecutable) and executable.code.memory is self._memory
+    def _is_own_code(self, executable: Executable) -> TypeGuard[LinkedCode]:
+        return isinstance(executable, LinkedCode) and executable.code.heap is self._memory.code
 
     def _is_own_work(self, work: CommandBuffer) -> TypeGuard[RiscvCommandBuffer]:
         return isinstance(work, RiscvCommandBuffer) and work.cores.private.memory is self._memory

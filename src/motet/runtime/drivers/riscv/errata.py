@@ -18,12 +18,13 @@ import struct
 from collections.abc import Sequence
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.common.elf.relocations import JUMP
 
 FIXED = (8, 0)  # the first version of QEMU without the defect
 STUB = 16  # bytes; also the alignment, so that no stub spans two pages or two blocks
 
 _DYNAMIC_CONVERSION = 0xC000_7053  # fcvt.w.s zero, ft0, dyn
-_NOP = 0x0000_0013
+_NOP, _JUMP = 0x0000_0013, 0x0000_006F
 # VFUNARY0 of OP-V: vf[w,n]cvt.rtz.[x,xu].f and vfncvt.rod.f.f, by the field vs1 (RISC-V "V" 1.0, section 13.17).
 _MASK, _CONVERSION = 0xFC00_707F, 0x4800_1057
 _STATIC = frozenset({6, 7, 14, 15, 21, 22, 23})
@@ -59,12 +60,7 @@ def divert(image: memoryview, places: Sequence[int], stubs: int, device: str) ->
                 f"translate; expected QEMU {FIXED[0]}.{FIXED[1]} or later"
             )
         word = struct.unpack_from("<I", image, place)[0]
-        back = _jump(place + 4 - (stub + 8))
-        struct.pack_into("<4I", image, stub, _DYNAMIC_CONVERSION, word, back, _NOP)
-        struct.pack_into("<I", image, place, _jump(stub - place))
-
-
-def _jump(distance: int) -> int:
-    """`j` over a distance in bytes."""
-    bits = (distance >> 20 & 1) << 31 | (distance >> 1 & 1023) << 21 | (distance >> 11 & 1) << 20
-    return bits | (distance >> 12 & 255) << 12 | 0x6F
+        struct.pack_into("<4I", image, stub, _DYNAMIC_CONVERSION, word, _JUMP, _NOP)
+        struct.pack_into("<I", image, place, _JUMP)
+        for begin, end in ((stub + 8, place + 4), (place, stub)):
+            JUMP.put(image, begin, end - begin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from motet.errors import ArtifactError, DeviceError
+from motet.errors import DeviceError
 from motet.runtime.device import Work
-from motet.runtime.drivers.common import pages
-from motet.runtime.drivers.common.elf import objects as elf
 from motet.runtime.drivers.common.elf.linking import Linker
-from motet.runtime.drivers.common.heap import Heap
+from motet.runtime.drivers.common.elf.objects import SHF_EXECINSTR
+from motet.runtime.drivers.common.heap import Heap, HeapBuffer
+from motet.runtime.drivers.common.linked_code import DeviceLibrary, LinkedCode, link_code
 from motet.runtime.drivers.common.recording import check_work
 from motet.runtime.drivers.riscv.errata import STUB, divert, find_conversions
 from motet.runtime.drivers.riscv.installing import library_symbols, open_protection_address
@@ -38,62 +37,32 @@ _CLAIMS = 4  # parts of a launch per core, if it has so many tasks
 _Words = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-class RiscvExecutable:
-    """Loaded objects whose global symbols are kernels, in memory `code`."""
-
-    def __init__(self, code: RiscvBuffer, symbols: dict[str, int]) -> None:
-        self.code = code
-        self.addresses = {name: code.address + offset for name, offset in symbols.items()}
-
-    @property
-    def kernels(self) -> Sequence[str]:
-        return tuple(self.addresses)
-
-    def symbol_at(self, address: int) -> str:
-        """The function that contains an address, as name+offset; empty if there is none."""
-        if self.code.address <= address < self.code.address + self.code.bytes:
-            return _nearest(self.addresses, address)
-        if DRAM + TRAMPOLINE < address < self.code.memory.code.begin:
-            return _nearest(library_symbols(), address)
-        return ""
-
-
-def _nearest(symbols: Any, address: int) -> str:
-    places = sorted((place, name) for name, place in symbols.items())
-    index = bisect.bisect_right(places, (address, "\U0010ffff")) - 1
-    return f"{places[index][1]}+{address - places[index][0]:#x}" if index >= 0 else ""
-
-
 def load_riscv(
-    memory: RiscvMemory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[RiscvBuffer, bytes], None],
+    memory: RiscvMemory, objects: Sequence[bytes], names: Sequence[str], place: Callable[[HeapBuffer, bytes], None],
     errata: bool = False,
-) -> RiscvExecutable:
+) -> LinkedCode:
     """Objects for these cores, linked at their address; `place` copies them there. `errata` patches the code for old
     emulators (`errata.py`). Raises DeviceError if they cannot be loaded, and OutOfMemoryError."""
-    where = f"device {memory.device}"
-    try:
-        parsed = [elf.read_object(data, name) for data, name in zip(objects, names, strict=True)]
-        linker = Linker(parsed, names, MACHINE)
-        diverted = _conversions(parsed, linker) if errata else []
-        code = RiscvBuffer(memory, memory.code, linker.size + len(diverted) * STUB)
-        content = bytearray(code.bytes)
-        image = linker.link(memoryview(content)[: linker.size], code.address, library_symbols().get)
-    except ArtifactError as error:
-        raise DeviceError(f"{where}: {error}") from error
-    if any(protection & pages.WRITE for _, _, protection in image.regions):
-        raise DeviceError(f"{where}: {', '.join(names)}: code with global variables; expected constants only")
-    divert(memoryview(content), diverted, linker.size, memory.device)
-    place(code, bytes(content))
-    return RiscvExecutable(code, image.symbols)
+    diverted: list[int] = []
+
+    def allocate(linker: Linker) -> RiscvBuffer:
+        diverted.extend(_conversions(linker) if errata else ())
+        return RiscvBuffer(memory, memory.code, linker.size + len(diverted) * STUB)
+
+    library = DeviceLibrary(library_symbols(), DRAM + TRAMPOLINE + 1, memory.code.begin)
+    executable, content = link_code(objects, names, MACHINE, memory.device, library, allocate)
+    divert(memoryview(content), diverted, len(content) - len(diverted) * STUB, memory.device)
+    place(executable.code, bytes(content))
+    return executable
 
 
-def _conversions(objects: Sequence[elf.Object], linker: Linker) -> list[int]:
+def _conversions(linker: Linker) -> list[int]:
     """The offsets in the linked image of the instructions that must be patched."""
     return [
         linker.offsets[index, number] + place
-        for index, item in enumerate(objects)
+        for index, item in enumerate(linker.objects)
         for number, section in item.sections.items()
-        if section.flags & elf.SHF_EXECINSTR
+        if section.flags & SHF_EXECINSTR
         for place in find_conversions(section.data)
     ]
 
@@ -114,7 +83,7 @@ class RiscvCommandBuffer:
     `work` is in the device's order; `places` maps the caller's commands to it."""
 
     def __init__(
-        self, memory: RiscvMemory, executable: RiscvExecutable, work: Sequence[Work], externals: int, cores: Cores,
+        self, memory: RiscvMemory, executable: LinkedCode, work: Sequence[Work], externals: int, cores: Cores,
         guard: bool,
     ) -> None:
         self.executable = executable

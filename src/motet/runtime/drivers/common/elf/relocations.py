@@ -221,7 +221,7 @@ _HIGH20 = Field(4, ((12, 20, 12),))
 _LOW12_I, _LOW12_S = Field(4, ((0, 12, 20),)), Field(4, ((5, 7, 25), (0, 5, 7)))
 _CALL = Field(8, ((12, 20, 12), (0, 12, 52)))  # auipc, and an instruction with an immediate of 12 bits
 _BRANCH = Field(4, ((12, 1, 31), (5, 6, 25), (1, 4, 8), (11, 1, 7)))
-_JUMP = Field(4, ((20, 1, 31), (1, 10, 21), (11, 1, 20), (12, 8, 12)))
+JUMP = Field(4, ((20, 1, 31), (1, 10, 21), (11, 1, 20), (12, 8, 12)))
 _SHORT_BRANCH = Field(2, ((8, 1, 12), (3, 2, 10), (6, 2, 5), (1, 2, 3), (5, 1, 2)))
 _SHORT_JUMP = Field(
     2, ((11, 1, 12), (4, 1, 11), (8, 2, 9), (10, 1, 8), (6, 1, 7), (7, 1, 6), (1, 3, 3), (5, 1, 2))
@@ -234,7 +234,7 @@ _RISCV64 = ElfMachine(
         1: RelocationKind("R_RISCV_32", "direct", _B4, _absolute, _either(32)),
         2: RelocationKind("R_RISCV_64", "direct", _B8, _absolute),
         16: RelocationKind("R_RISCV_BRANCH", "direct", _BRANCH, _relative, _signed(13)),
-        17: RelocationKind("R_RISCV_JAL", "call", _JUMP, _relative, _signed(21)),
+        17: RelocationKind("R_RISCV_JAL", "call", JUMP, _relative, _signed(21)),
         18: RelocationKind("R_RISCV_CALL", "call", _CALL, _relative, _ROUNDED, encode=_rounded),
         19: RelocationKind("R_RISCV_CALL_PLT", "call", _CALL, _relative, _ROUNDED, encode=_rounded),
         20: RelocationKind("R_RISCV_GOT_HI20", "table", _HIGH20, _relative, _ROUNDED, encode=_rounded),
