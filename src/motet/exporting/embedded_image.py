@@ -10,7 +10,6 @@ Symbols give addresses: `motet_input_NAME`, `motet_result_NAME`, `motet_request`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,16 +17,15 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OptionError, OutOfMemoryError
-from motet.exporting.static import StaticFunction, check_inputs
+from motet.exporting.static import StaticFunction, check_inputs, exported_symbols, place_externals
 from motet.runtime.drivers.common.elf.executables import write_executable
 from motet.runtime.drivers.common.elf.structures import Segment
-from motet.runtime.drivers.common.heap import Heap
-from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.drivers.common.recording import bytes_of, offset_of
 from motet.runtime.drivers.embedded.device import heap_of
 from motet.runtime.drivers.embedded.image import AgentImage, bin_file, hex_file, shipped_image
 from motet.runtime.drivers.embedded.machines import MACHINES, EmbeddedMachine, machine_of_cpu
 from motet.runtime.drivers.embedded.program import EmbeddedBuffer, EmbeddedWork, link_objects
-from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE, offset_of
+from motet.runtime.drivers.embedded.protocol import COMMAND_TYPE, MAILBOX_TYPE
 
 FAMILY = "embedded"
 FORMATS = ("elf", "bin", "hex")
@@ -90,7 +88,7 @@ def export_image(
     )
     try:
         executable, content = link_objects(heap, image, function.objects, function.names, machine.name)
-        externals = _externals(function, heap)
+        externals = place_externals(function, lambda size: EmbeddedBuffer(heap, size))
         scratch = EmbeddedBuffer(heap, concrete.scratch)
         work = EmbeddedWork(
             machine.name, executable, concrete.work, concrete.externals, scratch, heap, image.pointer_bytes
@@ -103,20 +101,11 @@ def export_image(
     filled = [*zip(externals, inputs, strict=False), *zip(constants_at, function.parameters, strict=True)]
     parts += [(buffer.address, bytes_of(np.ascontiguousarray(array)).tobytes()) for buffer, array in filled]
     segments = _segments(image, parts, _mailbox(work))
-    symbols = dict(image.symbols) | _symbols(function, image, work, externals)
-    symbols |= {name: address for name, address in executable.addresses.items() if name in function.kernels}
+    symbols = dict(image.symbols) | exported_symbols(function, externals, executable.addresses)
+    for field in ("request", "status", "completed"):
+        symbols[f"motet_{field}"] = image.symbols["motet_mailbox"] + offset_of(MAILBOX_TYPE, field)
+    symbols["motet_ticks"] = work.place.address + offset_of(COMMAND_TYPE, "ticks")
     return FlashImage(machine.name, image, segments, symbols, sizes)
-
-
-def _externals(function: StaticFunction, heap: Heap) -> list[EmbeddedBuffer]:
-    """Inputs, results (one written in place is its input), the arena, and constants."""
-    concrete = function.concrete
-    buffers = [EmbeddedBuffer(heap, shape.bytes) for shape in concrete.inputs]
-    for spec, shape in zip(function.signature.results, concrete.results, strict=True):
-        written = None if spec.destination is None else buffers[spec.destination]
-        buffers.append(EmbeddedBuffer(heap, shape.bytes) if written is None else written)
-    buffers.append(EmbeddedBuffer(heap, concrete.arena))
-    return [*buffers, *(EmbeddedBuffer(heap, array.nbytes) for array in function.parameters)]
 
 
 def _mailbox(work: EmbeddedWork) -> bytes:
@@ -145,22 +134,3 @@ def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: by
         elif data:
             segments.append(Segment(address, data, len(data)))
     return segments
-
-
-def _symbols(
-    function: StaticFunction, image: AgentImage, work: EmbeddedWork, externals: Sequence[EmbeddedBuffer]
-) -> dict[str, int]:
-    names = [f"input_{spec.name}" for spec in function.signature.inputs]
-    names += [f"result_{spec.name}" for spec in function.signature.results]
-    symbols = {
-        f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}": buffer.address
-        for name, buffer in zip(names, externals, strict=False)
-    }
-    for field in ("request", "status", "completed"):
-        symbols[f"motet_{field}"] = image.symbols["motet_mailbox"] + offset_of(MAILBOX_TYPE, field)
-    symbols["motet_ticks"] = work.place.address + offset_of(COMMAND_TYPE, "ticks")
-    statuses = function.concrete.statuses
-    if statuses is not None:  # not zero after a failed check: see `runtime/checks.py`
-        arena = externals[len(function.concrete.inputs) + len(function.concrete.results)]
-        symbols["motet_checks"] = arena.address + statuses.offset
-    return symbols

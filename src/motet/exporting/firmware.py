@@ -14,7 +14,6 @@ first run; 2 is success), and the kernels. On QEMU:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OptionError
-from motet.exporting.static import StaticFunction, check_inputs
+from motet.exporting.static import StaticFunction, check_inputs, exported_symbols, place_externals
 from motet.runtime.drivers.common.elf.executables import write_executable
 from motet.runtime.drivers.common.elf.structures import Segment
-from motet.runtime.drivers.common.recording import bytes_of
+from motet.runtime.drivers.common.recording import bytes_of, offset_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
 from motet.runtime.drivers.riscv.options import RiscvOptions
@@ -83,40 +82,18 @@ def _fill(
     commands = RiscvCommandBuffer(
         memory, executable, concrete.work, concrete.externals, cores, guard=False
     )
-    externals = _externals(memory, function)
-    for buffer, array in zip(externals, inputs, strict=False):
+    externals = place_externals(function, lambda size: RiscvBuffer(memory, memory.heap, size))
+    constants = externals[concrete.externals - len(function.parameters) :]
+    for buffer, array in (*zip(externals, inputs, strict=False), *zip(constants, function.parameters, strict=True)):
         buffer.array[:] = bytes_of(np.ascontiguousarray(array))
     instance = commands.take()
     instance.prepare(commands, [buffer.address for buffer in externals])
     _submit(memory, commands, instance)
-    symbols = {name: address for name, address in executable.addresses.items() if name in function.kernels}
-    names = [f"input_{spec.name}" for spec in function.signature.inputs]
-    names += [f"result_{spec.name}" for spec in function.signature.results]
-    for name, buffer in zip(names, externals, strict=False):
-        symbols[f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}"] = buffer.address
+    symbols = exported_symbols(function, externals, executable.addresses)
     for name in ("head", "completed"):
-        symbols[f"motet_{name}"] = DRAM + MAILBOX + _offset(MAILBOX_TYPE, name)
-    if concrete.statuses is not None:  # not zero after a failed check: see `runtime/checks.py`
-        arena = externals[len(concrete.inputs) + len(concrete.results)]
-        symbols["motet_checks"] = arena.address + concrete.statuses.offset
-    symbols["motet_status"] = DRAM + RING + _offset(BATCH_TYPE, "status")
+        symbols[f"motet_{name}"] = DRAM + MAILBOX + offset_of(MAILBOX_TYPE, name)
+    symbols["motet_status"] = DRAM + RING + offset_of(BATCH_TYPE, "status")
     return symbols, max(buffer.address + buffer.bytes for buffer in (cores.private, *externals))
-
-
-def _externals(memory: RiscvMemory, function: StaticFunction) -> list[RiscvBuffer]:
-    """Inputs, results (one written in place is its input), the arena, and constants with their content."""
-    concrete = function.concrete
-    buffers = [RiscvBuffer(memory, memory.heap, shape.bytes) for shape in concrete.inputs]
-    for spec, shape in zip(function.signature.results, concrete.results, strict=True):
-        if spec.destination is None:
-            buffers.append(RiscvBuffer(memory, memory.heap, shape.bytes))
-        else:
-            buffers.append(buffers[spec.destination])
-    buffers.append(RiscvBuffer(memory, memory.heap, concrete.arena))
-    for array in function.parameters:
-        buffers.append(RiscvBuffer(memory, memory.heap, array.nbytes))
-        buffers[-1].array[:] = bytes_of(np.ascontiguousarray(array))
-    return buffers
 
 
 def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchInstance) -> None:
@@ -127,10 +104,6 @@ def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchIn
     ring["private"], ring["private_stride"] = commands.cores.private.address, commands.cores.stride
     ring["status"] = Status.PENDING
     memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1
-
-
-def _offset(structure: np.dtype[np.void], name: str) -> int:
-    return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
 
 
 def _segments(memory: RiscvMemory, end: int) -> list[Segment]:

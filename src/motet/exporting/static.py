@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,8 +14,11 @@ from motet.artifact.plans import has_loops
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Schedule, Signature, Variant
 from motet.errors import CallError, OptionError
+from motet.runtime.drivers.common.heap import HeapBuffer
 from motet.runtime.instantiate import Concrete, make_concrete
 from motet.runtime.merge import merge_plan
+
+BufferT = TypeVar("BufferT", bound=HeapBuffer)
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,30 @@ def _schedule(artifact: Artifact, signature: Signature, variant: Variant, where:
         f"{where}: not all of it is compiled for {variant.family}:{variant.target}; expected a program on that device "
         "alone"
     )
+
+
+def place_externals(function: StaticFunction, allocate: Callable[[int], BufferT]) -> list[BufferT]:
+    """Memory for inputs, results (one written in place is its input), the arena, and constants."""
+    concrete = function.concrete
+    buffers = [allocate(shape.bytes) for shape in concrete.inputs]
+    for spec, shape in zip(function.signature.results, concrete.results, strict=True):
+        buffers.append(allocate(shape.bytes) if spec.destination is None else buffers[spec.destination])
+    return [*buffers, allocate(concrete.arena), *(allocate(array.nbytes) for array in function.parameters)]
+
+
+def exported_symbols(
+    function: StaticFunction, externals: Sequence[HeapBuffer], kernels: Mapping[str, int]
+) -> dict[str, int]:
+    """The addresses of inputs, results, the word of checks, and those of `kernels` that are launched."""
+    names = [f"input_{spec.name}" for spec in function.signature.inputs]
+    names += [f"result_{spec.name}" for spec in function.signature.results]
+    symbols = {name: address for name, address in kernels.items() if name in function.kernels}
+    for name, buffer in zip(names, externals, strict=False):
+        symbols[f"motet_{re.sub(r'[^A-Za-z0-9_]', '_', name)}"] = buffer.address
+    statuses = function.concrete.statuses
+    if statuses is not None:  # not zero after a failed check: see `runtime/checks.py`
+        symbols["motet_checks"] = externals[len(names)].address + statuses.offset
+    return symbols
 
 
 def shape_text(extents: Sequence[int], dtype: str) -> str:

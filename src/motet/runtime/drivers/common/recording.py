@@ -134,6 +134,11 @@ def check_size(device: str, size: int) -> None:
         raise DeviceError(f"device {device}: allocate: {size} bytes; expected 0 or more")
 
 
+def offset_of(structure: np.dtype[np.void], name: str) -> int:
+    """The offset of a field in bytes."""
+    return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
+
+
 def bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A contiguous array's memory as `u8`, without a copy."""
     return array.reshape(-1).view(np.uint8)

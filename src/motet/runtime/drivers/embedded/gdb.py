@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from motet.runtime.drivers.common.gdb import GdbStub
 from motet.runtime.drivers.common.link import DeviceLink, LinkLost
+from motet.runtime.drivers.common.recording import offset_of
 from motet.runtime.drivers.embedded.image import AgentImage
-from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE, offset_of
+from motet.runtime.drivers.embedded.protocol import MAILBOX_TYPE
 
 _PATIENCE = 10.0  # seconds for a step
 _LOOK = 0.05  # seconds between two looks at requests to abort

@@ -62,11 +62,6 @@ MAILBOX_TYPE = _structure(
 )
 
 
-def offset_of(structure: np.dtype[np.void], name: str) -> int:
-    """The offset of a field in bytes."""
-    return next(place[1] for field, place in (structure.fields or {}).items() if field == name)
-
-
 def header() -> str:
     """The C header of this module."""
     lines = ["/* Made from protocol.py. */", "#include <stdint.h>"]
