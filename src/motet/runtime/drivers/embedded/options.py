@@ -22,21 +22,18 @@ in the name take precedence.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from motet.artifact.uri import split_uri
 from motet.errors import DeviceError
-from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
+from motet.runtime.drivers.common import options as kinds
 from motet.runtime.drivers.embedded.image import AgentImage, given_image, shipped_image
 from motet.runtime.drivers.embedded.machines import FEATURES, MACHINES, EmbeddedMachine
 
 FAMILY = "embedded"
 PLATFORMS = ("qemu", "gdb", "serial")
 VARIABLES = {platform: f"MOTET_EMBEDDED_{platform.upper()}" for platform in PLATFORMS}
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
 @dataclass(frozen=True)
@@ -72,53 +69,29 @@ class EmbeddedOptions:
 def parse(uri: str, environment: Mapping[str, str] = os.environ) -> EmbeddedOptions:
     """The options in a device's name, with those of the environment. Raises DeviceError for an unknown option, one of
     another platform, or one out of range."""
-    base, given = split_uri(uri)
-    platform = base.partition(":")[2].partition("/")[0]
-    variable = VARIABLES[platform]
-    _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
+    platform, sources = kinds.given_options(uri, VARIABLES, environment)
     options = EmbeddedOptions(platform)
-    for where, pairs in ((f"environment variable {variable}", general), (f"device {uri}", given)):
+    for where, pairs in sources:
         for name, value in pairs.items():
-            options = _with(options, name, value, where)
+            options = replace(options, **{name: kinds.parse_option(_PARSERS, platform, name, value, where)})
     if options.cpu and options.image is None:
         raise DeviceError(f"device {uri}: cpu={options.cpu} without an image; expected machine=NAME or image=FILE")
     return options
 
 
-def _with(options: EmbeddedOptions, name: str, value: str, where: str) -> EmbeddedOptions:
-    return replace(options, **{name: parse_option(_PARSERS, options.platform, name, value, where)})
-
-
-def _memory(text: str) -> int | None:
-    match = re.fullmatch(r"(\d+)([KM]?)i?B?", text)
-    return int(match[1]) * _UNITS[match[2]] or None if match else None
-
-
-def _seconds(text: str) -> float | None:
-    return value if 0 <= (value := float(text)) <= 1e6 else None
-
-
-def _switch(text: str) -> bool | None:
-    return {"0": False, "1": True}.get(text)
-
-
-def _one_of(*names: str) -> Callable[[str], str | None]:
-    return lambda text: text if text in names else None
-
-
-_PARSERS: dict[str, OptionParser] = {
+_PARSERS: dict[str, kinds.OptionParser] = {
     "machine": (MACHINES.get, f"one of {', '.join(MACHINES)}", ""),
-    "image": (lambda text: Path(text) if text else None, "a file", ""),
-    "cpu": (_one_of(*FEATURES), f"one of {', '.join(FEATURES)}", ""),
-    "memory": (_memory, "bytes, as in 256K or 2M", ""),
-    "timeout": (_seconds, "seconds, 0 for any", ""),
-    "answer": (_seconds, "seconds", ""),
-    "boot": (_seconds, "seconds", ""),
-    "verbose": (_switch, "0 or 1", ""),
-    "link": (_one_of("gdb", "serial"), "gdb or serial", "qemu"),
-    "count": (_switch, "0 or 1", "qemu"),
-    "address": (lambda text: text or None, "HOST:PORT, or the path of a socket or serial port", "gdb"),
-    "flash": (_switch, "0 or 1", "gdb"),
-    "port": (lambda text: text or None, "a serial port, as /dev/ttyUSB0", "serial"),
-    "baud": (parse_baud, BAUD, "gdb serial"),
+    "image": kinds.given(Path, "a file"),
+    "cpu": kinds.one_of(tuple(FEATURES)),
+    "memory": (lambda text: kinds.parse_bytes(text, "KM") or None, "bytes, as in 256K or 2M", ""),
+    "timeout": kinds.seconds(1e6, "seconds, 0 for any"),
+    "answer": kinds.seconds(1e6),
+    "boot": kinds.seconds(1e6),
+    "verbose": kinds.switch(),
+    "link": kinds.one_of(("gdb", "serial"), "qemu"),
+    "count": kinds.switch("qemu"),
+    "address": kinds.given(str, kinds.STUB, "gdb"),
+    "flash": kinds.switch("gdb"),
+    "port": kinds.given(str, "a serial port, as /dev/ttyUSB0", "serial"),
+    "baud": kinds.baud("gdb serial"),
 }

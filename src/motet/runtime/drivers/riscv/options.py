@@ -38,9 +38,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from motet.artifact.uri import split_uri
 from motet.errors import DeviceError
-from motet.runtime.drivers.common.options import BAUD, OptionParser, parse_baud, parse_option
+from motet.runtime.drivers.common import options as kinds
 from motet.runtime.drivers.riscv import protocol
 
 MOST_MEMORY = 1 << 40
@@ -49,7 +48,6 @@ VECTOR_BITS = (128, 256, 512, 1024)
 ARCHITECTURES = (SCALAR, *(f"{SCALAR}v{bits}" for bits in VECTOR_BITS))
 VARIABLES = {"qemu": "MOTET_RISCV_QEMU", "iss": "MOTET_RISCV_ISS", "hw": "MOTET_RISCV_HW"}
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SCALAR_FEATURES = frozenset({"i", "m", "a", "f", "d", "c", "zicsr", "zifencei"})
 _VECTOR_FEATURES = frozenset({"v", "zve32x", "zve32f", "zve64x", "zve64f", "zve64d"})
 
@@ -95,16 +93,14 @@ class RiscvOptions:
 def parse(uri: str, environment: Mapping[str, str] = os.environ) -> RiscvOptions:
     """The options in a device's name, with those of the environment. Raises DeviceError for an unknown option, one of
     another platform, or one out of range."""
-    base, given = split_uri(uri)
-    platform = base.partition(":")[2].partition("/")[0]
-    variable = VARIABLES.get(platform, "")
-    _, general = split_uri(f"{base}?{environment[variable]}") if environment.get(variable) else ("", {})
-    replaced = {*(("window", "bell") if "gdb" in given else ()), *(("gdb",) if "window" in given else ())}
-    general = {name: value for name, value in general.items() if name not in replaced}
+    platform, sources = kinds.given_options(uri, VARIABLES, environment)
+    (_, general), (_, given) = sources
+    for name in (*(("window", "bell") if "gdb" in given else ()), *(("gdb",) if "window" in given else ())):
+        general.pop(name, None)
     options = RiscvOptions(harts=max(1, min(4, len(os.sched_getaffinity(0)))))
     if platform == "iss" or (general | given).get("count") == "1":
         options = replace(options, harts=1, count=True)
-    for where, pairs in ((f"environment variable {variable}", general), (f"device {uri}", given)):
+    for where, pairs in sources:
         for name, value in pairs.items():
             options = _with(options, platform, name, value, where)
     if platform == "iss" and not options.count:
@@ -117,7 +113,7 @@ def _with(options: RiscvOptions, platform: str, name: str, value: str, where: st
     if name == "vlen":
         name, value = "arch", SCALAR if value == "0" else f"{SCALAR}v{value}"
     own = "qemu" if platform == "iss" else platform
-    return replace(options, **{name: parse_option(_PARSERS, own, name, value, where)})
+    return replace(options, **{name: kinds.parse_option(_PARSERS, own, name, value, where)})
 
 
 def _check(options: RiscvOptions, where: str) -> None:
@@ -139,23 +135,8 @@ def _harts(text: str) -> int | None:
 
 
 def _memory(text: str) -> int | None:
-    match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text)
-    if match is None:
-        return None
-    size = int(match[1]) * _UNITS[match[2]]
-    return size if size % (1 << 20) == 0 and 0 < size <= MOST_MEMORY else None
-
-
-def _arch(text: str) -> str | None:
-    return text if text in ARCHITECTURES else None
-
-
-def _switch(text: str) -> bool | None:
-    return {"0": False, "1": True}.get(text)
-
-
-def _seconds(text: str) -> float | None:
-    return value if 0 <= (value := float(text)) <= 1e9 else None
+    size = kinds.parse_bytes(text, "KMG")
+    return size if size and size % (1 << 20) == 0 and size <= MOST_MEMORY else None
 
 
 def _microseconds(text: str) -> float | None:
@@ -167,32 +148,28 @@ def _offset(text: str) -> int | None:
     return value if (value := int(text, 0)) >= 0 and value % 4096 == 0 else None
 
 
-def _path(text: str) -> Path | None:
-    return Path(text) if text else None
-
-
 def _items(text: str) -> str | None:
     return text if re.fullmatch(r"[a-z0-9_]+(\+[a-z0-9_]+)*", text) else None
 
 
-_PARSERS: dict[str, OptionParser] = {
+_PARSERS: dict[str, kinds.OptionParser] = {
     "harts": (_harts, f"a number of cores from 1 to {protocol.MOST_HARTS}", ""),
     "memory": (_memory, "bytes, a multiple of 1M, as in 512M or 2G", ""),
-    "arch": (_arch, f"one of {', '.join(ARCHITECTURES)}", ""),
-    "guard": (_switch, "0 or 1", ""),
-    "timeout": (_seconds, "seconds, 0 for any", ""),
-    "answer": (_seconds, "seconds", ""),
+    "arch": kinds.one_of(ARCHITECTURES),
+    "guard": kinds.switch(),
+    "timeout": kinds.seconds(1e9, "seconds, 0 for any"),
+    "answer": kinds.seconds(1e9),
     "spin": (_microseconds, "microseconds, or inf", ""),
-    "boot": (_seconds, "seconds", ""),
-    "firmware": (_path, "a file", ""),
-    "verbose": (_switch, "0 or 1", ""),
-    "count": (_switch, "0 or 1", "qemu"),
-    "folder": (_path, "a folder", "qemu"),
+    "boot": kinds.seconds(1e9),
+    "firmware": kinds.given(Path, "a file"),
+    "verbose": kinds.switch(),
+    "count": kinds.switch("qemu"),
+    "folder": kinds.given(Path, "a folder", "qemu"),
     "trace": (_items, "items of the emulator's option -d, joined by +", "qemu"),
-    "window": (_path, "a file", "hw"),
+    "window": kinds.given(Path, "a file", "hw"),
     "offset": (_offset, "bytes, a multiple of 4096", "hw"),
-    "bell": (_path, "a file", "hw"),
-    "gdb": (lambda text: text or None, "HOST:PORT, or the path of a socket or serial port", "hw"),
-    "baud": (parse_baud, BAUD, "hw"),
-    "install": (_switch, "0 or 1", "hw"),
+    "bell": kinds.given(Path, "a file", "hw"),
+    "gdb": kinds.given(str, kinds.STUB, "hw"),
+    "baud": kinds.baud("hw"),
+    "install": kinds.switch("hw"),
 }
