@@ -1,4 +1,4 @@
-"""Anonymous memory from the operating system: map, protect, advise, unmap."""
+"""Memory from the operating system: map, protect, advise, unmap."""
 
 from __future__ import annotations
 
@@ -39,12 +39,20 @@ def map_pages(size: int) -> int:
 
     Raises: motet.errors.OutOfMemoryError.
     """
-    private_anonymous = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return _map(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0, "host")
+
+
+def map_file(descriptor: int, size: int, offset: int, device: str) -> int:
+    """Map `size` bytes of a file, shared and writable; returns the address. Raises OutOfMemoryError of `device`."""
+    return _map(size, mmap.MAP_SHARED, descriptor, offset, device)
+
+
+def _map(size: int, flags: int, descriptor: int, offset: int, device: str) -> int:
     address = None
     if size < 1 << 62:
-        address = _libc().mmap(None, size, READ | WRITE, private_anonymous, -1, 0)
+        address = _libc().mmap(None, size, READ | WRITE, flags, descriptor, offset)
     if address is None or address == _FAILED:
-        raise OutOfMemoryError(size, "host")
+        raise OutOfMemoryError(size, device)
     return address
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import mmap
 import os
 import weakref
 from typing import Any
@@ -12,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from motet.errors import OutOfMemoryError
+from motet.runtime.drivers.common import pages
 from motet.runtime.drivers.common.heap import Heap, HeapBuffer
 from motet.runtime.drivers.riscv.protocol import CODE_FIRST, DRAM
-
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class RiscvMemory:
@@ -54,21 +51,9 @@ class _Mapping:
     """Shared, writable bytes of a file for numpy. (An `mmap` object would keep the file open.)"""
 
     def __init__(self, descriptor: int, size: int, offset: int, device: str) -> None:
-        libc = _libc()
-        address = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, offset)
-        if address is None or address == _FAILED:
-            raise OutOfMemoryError(size, device)
-        weakref.finalize(self, libc.munmap, address, size).atexit = False
+        address = pages.map_file(descriptor, size, offset, device)
+        weakref.finalize(self, pages.unmap_pages, address, size).atexit = False
         self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    return libc
 
 
 def anonymous_file(size: int, device: str) -> int:
