@@ -1,4 +1,4 @@
-"""A device driven by this process: its memory is addressable here, and its queues are threads of this process."""
+"""Devices driven by this process: their queues are its threads, and the memory of some is addressable here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from motet.runtime.timeline import Point
 CLOSING = 60.0  # seconds that `close` waits for launches without a time limit, on devices that can end them
 
 
-class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
-    """A device whose queues are `WorkQueue`s and whose transfers are numpy copies. `_bytes` gives access to memory.
-    `close` waits for work without limit, unless `patience` is in seconds: it then ends the work as `abort` does."""
+class ThreadedDevice(BaseDevice[BufferT, CodeT, WorkT]):
+    """A device whose queues are `WorkQueue`s. `close` waits for work without limit, unless `patience` is in seconds: it
+    then ends the work as `abort` does."""
 
     def __init__(self, info: DeviceInfo, queues: int, patience: float | None = None) -> None:
         super().__init__(info, queues)
@@ -28,6 +28,52 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
         self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(queues)]
         self._profiling = False
         self._events: list[Event] = []
+
+    def _start(
+        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
+    ) -> Point:
+        """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
+        return self._queues[queue].run(self._timed(kind, size, work, queue), waits)
+
+    def _timed(self, kind: str, size: int, work: Callable[[], None], queue: int) -> Callable[[], None]:
+        """`work`, recorded as an event if the device is profiled."""
+
+        def timed() -> None:
+            begin = time.perf_counter()
+            work()
+            if self._profiling:
+                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
+
+        return timed
+
+    # -- timing and lifetime ---------------------------------------------------------------------
+
+    def profile(self, on: bool) -> list[Event]:
+        events, self._events = self._events, []
+        self._profiling = on
+        return events
+
+    def abort(self) -> None:
+        self._check_usable()
+        self._end_work()
+
+    def _end_work(self) -> None:
+        """End queued work immediately; work that a thread has started runs to its end, and its point is then poisoned.
+        Devices that can end running work, or keep it from starting, do so before."""
+        error = self._aborted()
+        for queue in self._queues:
+            queue.abort(error)
+
+    def close(self) -> None:
+        self._closed = True
+        if not all(queue.close(self.patience) for queue in self._queues):
+            self._end_work()
+            for queue in self._queues:
+                queue.close()
+
+
+class QueuedDevice(ThreadedDevice[BufferT, CodeT, WorkT]):
+    """One whose transfers are numpy copies. `_bytes` gives access to memory."""
 
     @abstractmethod
     def _bytes(self, buffer: BufferT) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -73,45 +119,3 @@ class QueuedDevice(BaseDevice[BufferT, CodeT, WorkT]):
             self._send(part)
 
         return self._start("fill", target.bytes, work, waits, queue)
-
-    def _start(
-        self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int
-    ) -> Point:
-        """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
-        return self._queues[queue].run(self._timed(kind, size, work, queue), waits)
-
-    def _timed(self, kind: str, size: int, work: Callable[[], None], queue: int) -> Callable[[], None]:
-        """`work`, recorded as an event if the device is profiled."""
-
-        def timed() -> None:
-            begin = time.perf_counter()
-            work()
-            if self._profiling:
-                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
-
-        return timed
-
-    # -- timing and lifetime ---------------------------------------------------------------------
-
-    def profile(self, on: bool) -> list[Event]:
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
-
-    def abort(self) -> None:
-        self._check_usable()
-        self._end_work()
-
-    def _end_work(self) -> None:
-        """End queued work immediately; work that a thread has started runs to its end, and its point is then poisoned.
-        Devices that can end running work, or keep it from starting, do so before."""
-        error = self._aborted()
-        for queue in self._queues:
-            queue.abort(error)
-
-    def close(self) -> None:
-        self._closed = True
-        if not all(queue.close(self.patience) for queue in self._queues):
-            self._end_work()
-            for queue in self._queues:
-                queue.close()

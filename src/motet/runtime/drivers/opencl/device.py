@@ -19,8 +19,8 @@ from motet.artifact.intel_gpus import VENDOR, gpu_of_id
 from motet.artifact.schema import Variant
 from motet.errors import DeviceError, DeviceLost
 from motet.runtime.device import Buffer, CommandBuffer, DeviceInfo, Event, Executable, Work
-from motet.runtime.drivers.common.base import Array, BaseDevice
-from motet.runtime.drivers.common.work_queue import WorkQueue
+from motet.runtime.drivers.common.base import Array
+from motet.runtime.drivers.common.queued import ThreadedDevice
 from motet.runtime.drivers.opencl.api import (
     DEVICE_COMPUTE_UNITS,
     DEVICE_EXTENSIONS,
@@ -48,7 +48,7 @@ _ITEMS_PER_UNIT = 4  # work-items with scratch memory
 _MOST_CONTEXTS = 8  # of callers
 
 
-class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
+class OpenClDevice(ThreadedDevice[Memory, OpenClExecutable, OpenClCommands]):
     """See `motet.runtime.device.Device`."""
 
     def __init__(self, info: DeviceInfo, api: OpenClApi, device: Handle, queues: int, svm: bool) -> None:
@@ -59,15 +59,12 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         self._handles = [
             self._context.own("CommandQueue", api.queue_create(self._context.handle, device)) for _ in range(queues)
         ]
-        self._queues = [WorkQueue(f"{info.uri} queue {number}") for number in range(queues)]
         self._scratch: list[Memory | None] = [None] * queues
         self._most_items = _ITEMS_PER_UNIT * max(1, api.device_number(device, DEVICE_COMPUTE_UNITS))
         self._rounded = bool(api.device_number(device, DEVICE_SINGLE_FP) & _ROUNDED_DIVISION)
         self._callers: OrderedDict[Handle, Context] = OrderedDict()
         self._calling = threading.Lock()
         self.compile_faults: list[str] = []
-        self._profiling = False
-        self._events: list[Event] = []
 
     # -- memory ----------------------------------------------------------------------------------
 
@@ -106,17 +103,6 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
         if place.bytes:
             handle = self._handles[queue].handle
             self._api.end(handle, self._context.transfer(handle, place, array.ctypes.data, write=write))
-
-    def _start(self, kind: str, size: int, work: Callable[[], None], waits: Sequence[Point], queue: int) -> Point:
-        """Queue a transfer of `size` bytes; it runs in the caller's thread if it does not have to wait."""
-
-        def timed() -> None:
-            begin = time.perf_counter()
-            work()
-            if self._profiling:
-                self._events.append(Event(kind, kind, queue, begin, time.perf_counter(), size))
-
-        return self._queues[queue].run(timed, waits)
 
     # -- code and work ---------------------------------------------------------------------------
 
@@ -240,22 +226,8 @@ class OpenClDevice(BaseDevice[Memory, OpenClExecutable, OpenClCommands]):
 
     # -- lifetime --------------------------------------------------------------------------------
 
-    def profile(self, on: bool) -> list[Event]:
-        events, self._events = self._events, []
-        self._profiling = on
-        return events
-
-    def abort(self) -> None:
-        """End queued work immediately; enqueued commands run to their end, and their point is then poisoned."""
-        self._check_usable()
-        error = self._aborted()
-        for queue in self._queues:
-            queue.abort(error)
-
     def close(self) -> None:
-        self._closed = True
-        for queue in self._queues:
-            queue.close()
+        super().close()
         with self._calling:
             self._callers.clear()
         self._scratch = [None] * len(self._queues)
