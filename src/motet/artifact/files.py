@@ -1,4 +1,4 @@
-"""Atomic file writes."""
+"""Atomic file writes, and reads of files that a user names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import IO
 
-from motet.errors import ArtifactError
+from motet.errors import ArtifactError, OptionError
 
 
 @contextlib.contextmanager
@@ -64,3 +64,11 @@ def unreadable(path: Path, error: Exception) -> str:
 def _reason(error: Exception) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return text[:1].lower() + text[1:]
+
+
+def read_named(path: str | Path, where: str) -> bytes:
+    """The bytes of a file that an option names. Raises OptionError, prefixed with `where`, if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(f"{where}: cannot be read: {(error.strerror or str(error)).lower()}") from None

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -137,14 +136,6 @@ def given_schedules(data: bytes | str, where: str) -> GivenSchedules:
             raise OptionError(f"{where}: kernel {each.kernel} has two schedules for {each.target}; expected one")
         found[each.kernel, each.target] = each
     return GivenSchedules(found, where)
-
-
-def read_schedules(path: str, where: str) -> bytes:
-    """The bytes of a file. Raises OptionError if it cannot be read."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise OptionError(f"{where}: cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def add_schedules(members: MutableMapping[str, bytes], kernels: Sequence[ScheduledKernel]) -> None:

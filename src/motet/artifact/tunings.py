@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from motet.artifact.files import write_atomically
+from motet.artifact.files import read_named, write_atomically
 from motet.artifact.library import Algorithm
 from motet.decoding import decode_json
 from motet.errors import OptionError
@@ -87,7 +87,4 @@ def parse_tunings(data: bytes | str, where: str) -> Tunings:
 def read_tunings(path: str | Path, where: str = "") -> Tunings:
     """The tunings in a file. Raises OptionError if it cannot be read."""
     where = where or str(path)
-    try:
-        return parse_tunings(Path(path).read_bytes(), where)
-    except OSError as error:
-        raise OptionError(f"{where}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    return parse_tunings(read_named(path, where), where)

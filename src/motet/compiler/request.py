@@ -215,11 +215,11 @@ def _schedules(path: str | None) -> bytes:
     """The content of a file of schedules, checked in the user's process."""
     if path is None:
         return b""
-    from motet.artifact.kernel_schedules import read_schedules
+    from motet.artifact.files import read_named
     from motet.compiler.tuning.given import read_given
 
     where = f"option schedules={path}"
-    data = read_schedules(path, where)
+    data = read_named(path, where)
     if data.startswith(b"SQLite format 3\0"):
         from motet.records.best_schedules import best_schedules
 

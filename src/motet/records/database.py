@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from motet.artifact.files import read_named, write_atomically
 from motet.artifact.kernel_schedules import distance
 from motet.decoding import decode_json
 from motet.errors import OptionError
@@ -165,8 +166,6 @@ class Database:
 
     def export(self, path: str | Path) -> int:
         """Write all records as lines of JSON, and return how many."""
-        from motet.artifact.files import write_atomically
-
         records = self.query()
         write_atomically(Path(path), [memoryview(msgspec.json.encode(each) + b"\n") for each in records])
         return len(records)
@@ -179,12 +178,8 @@ def _rank(record: Record, machine: str) -> tuple[bool, bool, bool, float]:
 
 def read_lines(path: str | Path) -> list[Record]:
     """The records in a file of JSON lines. Raises OptionError, with the line, for an invalid one."""
-    try:
-        lines = Path(path).read_bytes().splitlines()
-    except OSError as error:
-        raise OptionError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     found: list[Record] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_named(path, str(path)).splitlines(), 1):
         try:
             found.append(decode_json(line, Record))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
