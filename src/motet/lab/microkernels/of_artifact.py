@@ -12,13 +12,9 @@ from motet.compiler.targets.cpu import CpuTarget, bases_of
 from motet.errors import MotetError, OptionError
 from motet.lab.microkernels.definition import MicrokernelFile
 from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.relocations import MACHINES
 from motet.runtime.drivers.common.elf.structures import SHN_UNDEF
 
-# Source: System V ABI, AMD64 supplement, table 4.9.
-_RELOCATIONS = {
-    1: "R_X86_64_64", 2: "R_X86_64_PC32", 4: "R_X86_64_PLT32", 9: "R_X86_64_GOTPCREL", 10: "R_X86_64_32",
-    11: "R_X86_64_32S", 41: "R_X86_64_GOTPCRELX", 42: "R_X86_64_REX_GOTPCRELX",
-}
 _LINE = 16  # bytes of a line of assembly
 
 
@@ -141,10 +137,10 @@ def _bytes(data: bytes, marks: dict[int, str]) -> list[str]:
 
 def _relocation(item: elf.Object, number: int, entry: elf.Relocation, where: str) -> str:
     target = item.symbols[entry.symbol]
-    kind = _RELOCATIONS.get(entry.type)
+    kind = MACHINES["x86_64"].kinds.get(entry.type)
     if kind is None:
         raise OptionError(f"{where}: a relocation of type {entry.type}, which is not supported")
     place = target.name if target.section == SHN_UNDEF else f".Lsection{target.section}"
     offset = entry.addend + (0 if target.section == SHN_UNDEF else target.value)
-    return f"\t.reloc .Lsection{number}+{entry.offset}, {kind}, {place}{offset:+d}"
+    return f"\t.reloc .Lsection{number}+{entry.offset}, {kind.name}, {place}{offset:+d}"
 
