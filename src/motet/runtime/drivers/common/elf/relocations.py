@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 # direct: the symbol itself; call: the symbol, or a stub if it is imported; table: the symbol's slot in the global
@@ -29,57 +28,44 @@ class OutOfRangeError(Exception):
         super().__init__(value)
 
 
-@dataclass(frozen=True)
 class Field:
     """Bits of a little-endian word of `size` bytes. Each part is the lowest bit that it has of a value, the number of
     bits, and the lowest bit in the word."""
 
-    size: int
-    parts: tuple[tuple[int, int, int], ...]
-
-    @cached_property
-    def _others(self) -> int:
-        return (1 << 8 * self.size) - 1 - sum((1 << bits) - 1 << place for _, bits, place in self.parts)
-
-    @cached_property
-    def _lowest(self) -> int:
-        return min(begin for begin, _, _ in self.parts)
+    def __init__(self, size: int, parts: tuple[tuple[int, int, int], ...]) -> None:
+        self.size = size
+        form = _FORMS[size]
+        self._read, self._write = form.unpack_from, form.pack_into
+        self._parts = [(begin, (1 << bits) - 1, place) for begin, bits, place in parts]
+        self._others = (1 << 8 * size) - 1 - sum(mask << place for _, mask, place in self._parts)
+        self._lowest = min(begin for begin, _, _ in parts)
+        self._sign = 1 << sum(bits for _, bits, _ in parts) - 1
 
     def put(self, image: memoryview, at: int, value: int) -> None:
         """Replace the field; the other bits of the word stay."""
-        form = _FORMS[self.size]
-        word = form.unpack_from(image, at)[0] & self._others if self._others else 0
-        for begin, bits, place in self.parts:
-            word |= (value >> begin & (1 << bits) - 1) << place
-        form.pack_into(image, at, word)
+        word = self._read(image, at)[0] & self._others if self._others else 0
+        for begin, mask, place in self._parts:
+            word |= (value >> begin & mask) << place
+        self._write(image, at, word)
 
     def get(self, image: memoryview, at: int) -> int:
         """The signed number in the field, whose lowest bit is bit 0."""
-        word, lowest, value, width = _FORMS[self.size].unpack_from(image, at)[0], self._lowest, 0, 0
-        for begin, bits, place in self.parts:
-            value |= (word >> place & (1 << bits) - 1) << begin - lowest
-            width += bits
-        return value - (value >> width - 1 << width)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The values from `least` to before `end` that are multiples of `step`."""
-
-    least: int
-    end: int
-    step: int = 1
+        word, value = self._read(image, at)[0], 0
+        for begin, mask, place in self._parts:
+            value |= (word >> place & mask) << begin - self._lowest
+        return (value ^ self._sign) - self._sign
 
 
 @dataclass(frozen=True)
 class RelocationKind:
-    """`stored`: the addend is in the field. `encode` rearranges the bits of the value for the field."""
+    """`limits` are the values that the field can hold. `stored`: the addend is in the field. `encode` rearranges the
+    bits of the value for the field."""
 
     name: str
     way: Way
     field: Field
     formula: Formula
-    limits: Limits | None = None
+    limits: range | None = None
     stored: bool = False
     encode: Callable[[int], int] | None = None
 
@@ -88,7 +74,7 @@ class RelocationKind:
         value, limits = self.formula(target, place), self.limits
         if self.stored:
             value += self.field.get(image, at)
-        if limits is not None and (not limits.least <= value < limits.end or value % limits.step):
+        if limits is not None and value not in limits:
             raise OutOfRangeError(value)
         self.field.put(image, at, value if self.encode is None else self.encode(value))
 
@@ -116,17 +102,17 @@ def _relative(target: int, place: int) -> int:
     return target - place
 
 
-def _signed(bits: int, step: int = 1) -> Limits:
-    return Limits(-(1 << bits - 1), 1 << bits - 1, step)
+def _signed(bits: int, step: int = 1) -> range:
+    return range(-(1 << bits - 1), 1 << bits - 1, step)
 
 
-def _unsigned(bits: int, step: int = 1) -> Limits:
-    return Limits(0, 1 << bits, step)
+def _unsigned(bits: int, step: int = 1) -> range:
+    return range(0, 1 << bits, step)
 
 
-def _either(bits: int) -> Limits:
+def _either(bits: int) -> range:
     """Numbers of `bits` bits with or without a sign."""
-    return Limits(-(1 << bits - 1), 1 << bits)
+    return range(-(1 << bits - 1), 1 << bits)
 
 
 _B1, _B2, _B4, _B8 = (Field(size, ((0, 8 * size, 0),)) for size in (1, 2, 4, 8))
@@ -227,7 +213,7 @@ _SHORT_JUMP = Field(
     2, ((11, 1, 12), (4, 1, 11), (8, 2, 9), (10, 1, 8), (6, 1, 7), (7, 1, 6), (1, 3, 3), (5, 1, 2))
 )
 _SIX = Field(1, ((0, 6, 0),))
-_ROUNDED = Limits(-(1 << 31) - 0x800, (1 << 31) - 0x800)
+_ROUNDED = range(-(1 << 31) - 0x800, (1 << 31) - 0x800)
 
 _RISCV64 = ElfMachine(
     kinds={

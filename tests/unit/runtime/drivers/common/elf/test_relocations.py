@@ -46,7 +46,7 @@ def test_a_value_out_of_range_is_refused_and_leaves_the_code(machine: str) -> No
     for kind in MACHINES[machine].kinds.values():
         if kind.limits is None or kind.formula(1 << 40, 0) != 1 << 40:
             continue
-        least, end, step = kind.limits.least, kind.limits.end, kind.limits.step
+        least, end, step = kind.limits.start, kind.limits.stop, kind.limits.step
         for distance in (least - step, end, *([step // 2] if step > 1 else [])):
             image = bytearray(b"\xa5" * 8)
             with pytest.raises(OutOfRangeError) as refused:
