@@ -150,7 +150,7 @@ class ElfFile:
 
     def name(self, number: int) -> str:
         """The name of a section."""
-        return _string(self._names, self.sections[number].name, f"the name of section {number}")
+        return _string(self._names, self.sections[number].name, "section", number)
 
     def named(self, name: str) -> list[int]:
         """The numbers of the sections with a name."""
@@ -178,20 +178,20 @@ class ElfFile:
         if header.size % record.size or header.entry != record.size:
             raise ElfError(f"symbol table of {header.size:,} bytes; expected a multiple of {record.size}")
         names = bytes(self.content(header.link, "the symbol names"))
-        symbols: list[ElfSymbol] = []
-        for at, info, _, section, value, size in record.each(self.content(tables[0], "the symbol table")):
-            name = _string(names, at, f"the name of symbol {len(symbols)}") if at else ""
-            symbols.append(ElfSymbol(name, info >> 4, section, value, size))
-        return symbols
+        entries = enumerate(record.each(self.content(tables[0], "the symbol table")))
+        return [
+            ElfSymbol(_string(names, at, "symbol", number) if at else "", info >> 4, section, value, size)
+            for number, (at, info, _, section, value, size) in entries
+        ]
 
 
-def _string(table: bytes, offset: int, what: str) -> str:
-    if offset >= len(table):
-        raise ElfError(f"{what} lies outside its table")
+def _string(table: bytes, offset: int, kind: str, number: int) -> str:
+    """The name of a section or symbol."""
     end = table.find(b"\0", offset)
     if end < 0:
-        raise ElfError(f"{what} does not end")
+        what = "lies outside its table" if offset >= len(table) else "does not end"
+        raise ElfError(f"the name of {kind} {number} {what}")
     try:
         return table[offset:end].decode()
     except UnicodeDecodeError:
-        raise ElfError(f"{what} is not UTF-8") from None
+        raise ElfError(f"the name of {kind} {number} is not UTF-8") from None
