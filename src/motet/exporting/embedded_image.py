@@ -19,7 +19,7 @@ import numpy as np
 from motet.errors import OptionError, OutOfMemoryError
 from motet.exporting.static import StaticFunction, check_inputs, exported_symbols, place_externals
 from motet.runtime.drivers.common.elf.executables import write_executable
-from motet.runtime.drivers.common.elf.structures import Segment
+from motet.runtime.drivers.common.elf.structures import LoadedSegment
 from motet.runtime.drivers.common.recording import bytes_of, offset_of
 from motet.runtime.drivers.embedded.device import heap_of
 from motet.runtime.drivers.embedded.image import AgentImage, bin_file, hex_file, shipped_image
@@ -37,7 +37,7 @@ class FlashImage:
 
     machine: str
     image: AgentImage
-    segments: Sequence[Segment]
+    segments: Sequence[LoadedSegment]
     symbols: Mapping[str, int]
     sizes: str
 
@@ -115,9 +115,9 @@ def _mailbox(work: EmbeddedWork) -> bytes:
     return box.tobytes()
 
 
-def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[Segment]:
+def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: bytes) -> list[LoadedSegment]:
     """The agent with its mailbox, and the parts, joined where at most a page of zeros is between them."""
-    segments: list[Segment] = []
+    segments: list[LoadedSegment] = []
     at = image.symbols["motet_mailbox"]
     for segment in image.segments:
         offset = at - segment.address
@@ -130,7 +130,7 @@ def _segments(image: AgentImage, parts: Sequence[tuple[int, bytes]], mailbox: by
         gap = address - last.address - last.size
         if data and 0 <= gap <= 4096:
             joined = last.data.ljust(address - last.address, b"\0") + data
-            segments[-1] = Segment(last.address, joined, len(joined))
+            segments[-1] = LoadedSegment(last.address, joined, len(joined))
         elif data:
-            segments.append(Segment(address, data, len(data)))
+            segments.append(LoadedSegment(address, data, len(data)))
     return segments

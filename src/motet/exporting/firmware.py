@@ -23,7 +23,7 @@ import numpy as np
 from motet.errors import OptionError
 from motet.exporting.static import StaticFunction, check_inputs, exported_symbols, place_externals
 from motet.runtime.drivers.common.elf.executables import write_executable
-from motet.runtime.drivers.common.elf.structures import Segment
+from motet.runtime.drivers.common.elf.structures import LoadedSegment
 from motet.runtime.drivers.common.recording import bytes_of, offset_of
 from motet.runtime.drivers.riscv.installing import install, write
 from motet.runtime.drivers.riscv.memory import RiscvBuffer, RiscvMemory, anonymous_file
@@ -106,13 +106,13 @@ def _submit(memory: RiscvMemory, commands: RiscvCommandBuffer, instance: BatchIn
     memory.part(DRAM + MAILBOX, MAILBOX_TYPE.itemsize).view(MAILBOX_TYPE)["head"] = 1
 
 
-def _segments(memory: RiscvMemory, end: int) -> list[Segment]:
+def _segments(memory: RiscvMemory, end: int) -> list[LoadedSegment]:
     """The pages that are not zero, each followed by zeros, up to `end`."""
     used = memory.bytes.reshape(-1, _PAGE).any(axis=1)
     edges = np.flatnonzero(np.diff(np.concatenate(([False], used, [False])).astype(np.int8)))
     runs: list[tuple[int, int]] = [(int(begin) * _PAGE, int(end) * _PAGE) for begin, end in edges.reshape(-1, 2)]
     begins = [begin for begin, _ in runs[1:]] + [max(runs[-1][1], end - DRAM)]
     return [
-        Segment(DRAM + begin, memory.bytes[begin:end].tobytes(), following - begin)
+        LoadedSegment(DRAM + begin, memory.bytes[begin:end].tobytes(), following - begin)
         for (begin, end), following in zip(runs, begins, strict=True)
     ]

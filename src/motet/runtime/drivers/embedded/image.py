@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from motet.errors import DeviceError, OptionError
-from motet.runtime.drivers.common.elf.structures import ElfError, ElfFile, Segment
+from motet.runtime.drivers.common.elf.structures import ElfError, ElfFile, LoadedSegment
 from motet.runtime.drivers.embedded.protocol import BOARD_TYPE, DIGEST
 
 _FOLDER = resources.files("motet.runtime.drivers.embedded") / "firmware"
@@ -33,7 +33,7 @@ class AgentImage:
     where: str
     machine: str
     elf: bytes
-    segments: Sequence[Segment]
+    segments: Sequence[LoadedSegment]
     symbols: Mapping[str, int]
     clock: int
     heap: Sequence[tuple[int, int]]
@@ -89,7 +89,7 @@ def read_image(data: bytes, where: str) -> AgentImage:
     return AgentImage(where, file.machine, data, segments, symbols, int(described["clock"]), heap)
 
 
-def _contents(segments: Sequence[Segment], address: int, size: int) -> bytes | None:
+def _contents(segments: Sequence[LoadedSegment], address: int, size: int) -> bytes | None:
     """The bytes at an address; None outside the segments."""
     for segment in segments:
         at = address - segment.address
@@ -101,7 +101,7 @@ def _contents(segments: Sequence[Segment], address: int, size: int) -> bytes | N
 # -- files to flash ------------------------------------------------------------------------------------
 
 
-def bin_file(segments: Sequence[Segment]) -> bytes:
+def bin_file(segments: Sequence[LoadedSegment]) -> bytes:
     """The bytes from the first address to the last, zeros between segments. Raises OptionError if they are too far
     apart."""
     begin = min(segment.address for segment in segments)
@@ -119,7 +119,7 @@ def bin_file(segments: Sequence[Segment]) -> bytes:
     return bytes(content)
 
 
-def hex_file(segments: Sequence[Segment], entry: int) -> bytes:
+def hex_file(segments: Sequence[LoadedSegment], entry: int) -> bytes:
     """Intel HEX with linear addresses of 32 bits."""
     lines: list[str] = []
     for segment in segments:

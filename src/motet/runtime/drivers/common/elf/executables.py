@@ -14,7 +14,7 @@ from motet.runtime.drivers.common.elf.structures import (
     SHT_STRTAB,
     SHT_SYMTAB,
     STB_GLOBAL,
-    Segment,
+    LoadedSegment,
 )
 
 # EABI 5; compressed instructions and doubles in registers.
@@ -24,7 +24,7 @@ _ALL = 7  # readable, writable, executable
 
 
 def write_executable(
-    machine: str, entry: int, segments: Sequence[Segment], symbols: Mapping[str, int], alignment: int
+    machine: str, entry: int, segments: Sequence[LoadedSegment], symbols: Mapping[str, int], alignment: int
 ) -> bytes:
     """A file for one of `_FLAGS` that starts at `entry`. Segments are as far from multiples of `alignment` in the file
     as in memory."""

@@ -52,7 +52,7 @@ class ElfSymbol(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Segment:
+class LoadedSegment:
     """Bytes at an address, followed by zeros up to `size` bytes."""
 
     address: int
@@ -60,7 +60,7 @@ class Segment:
     size: int
 
 
-class Record:
+class ElfStructure:
     """A structure. `places` are those of its fields in the class's files, in the order of 64-bit files."""
 
     def __init__(self, form: str, places: tuple[int, ...]) -> None:
@@ -83,8 +83,8 @@ class ElfClass:
 
     header: struct.Struct
     section: struct.Struct
-    segment: Record  # type, flags, offset, address, physical address, bytes in the file and in memory, alignment
-    symbol: Record  # name, info, other, section, value, size
+    segment: ElfStructure  # type, flags, offset, address, physical address, bytes in the file and in memory, alignment
+    symbol: ElfStructure  # name, info, other, section, value, size
     relocation: struct.Struct
     bare_relocation: struct.Struct  # without an addend
     shift: int
@@ -93,12 +93,12 @@ class ElfClass:
 
 CLASSES = {
     1: ElfClass(
-        struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), Record("<8I", (0, 6, 1, 2, 3, 4, 5, 7)),
-        Record("<IIIBBH", (0, 3, 4, 5, 1, 2)), struct.Struct("<IIi"), struct.Struct("<II"), 8, 4,
+        struct.Struct("<16sHHIIIIIHHHHHH"), struct.Struct("<10I"), ElfStructure("<8I", (0, 6, 1, 2, 3, 4, 5, 7)),
+        ElfStructure("<IIIBBH", (0, 3, 4, 5, 1, 2)), struct.Struct("<IIi"), struct.Struct("<II"), 8, 4,
     ),
     2: ElfClass(
-        struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), Record("<IIQQQQQQ", tuple(range(8))),
-        Record("<IBBHQQ", tuple(range(6))), struct.Struct("<QQq"), struct.Struct("<QQ"), 32, 8,
+        struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQIIQQ"), ElfStructure("<IIQQQQQQ", tuple(range(8))),
+        ElfStructure("<IBBHQQ", tuple(range(6))), struct.Struct("<QQq"), struct.Struct("<QQ"), 32, 8,
     ),
 }
 
@@ -156,14 +156,14 @@ class ElfFile:
         """The numbers of the sections with a name."""
         return [number for number in range(len(self.sections)) if self.name(number) == name]
 
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[LoadedSegment]:
         """The segments that are loaded."""
         record = self.structures.segment
         if self._segments and self._segment != record.size:
             raise ElfError(f"segments of {self._segment} bytes; expected {record.size} each")
         table = self.part(self._segments_at, self._segments * record.size, "the segment table")
         return [
-            Segment(address, bytes(self.part(offset, filled, f"the segment at {address:#x}")), size)
+            LoadedSegment(address, bytes(self.part(offset, filled, f"the segment at {address:#x}")), size)
             for kind, _, offset, address, _, filled, size, _ in record.each(table) if kind == PT_LOAD
         ]
 

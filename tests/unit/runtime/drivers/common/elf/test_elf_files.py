@@ -12,10 +12,10 @@ from motet.errors import ArtifactError, DeviceError
 from motet.runtime.drivers.common.elf.executables import write_executable
 from motet.runtime.drivers.common.elf.linking import Linker
 from motet.runtime.drivers.common.elf.objects import read_object
-from motet.runtime.drivers.common.elf.structures import ElfError, ElfFile, Segment
+from motet.runtime.drivers.common.elf.structures import ElfError, ElfFile, LoadedSegment
 from motet.runtime.drivers.embedded.image import read_image
 
-SEGMENTS = (Segment(0x1010, b"code", 4), Segment(0x8003, b"data" * 5, 4096))
+SEGMENTS = (LoadedSegment(0x1010, b"code", 4), LoadedSegment(0x8003, b"data" * 5, 4096))
 SYMBOLS = {"first": 0x1010, "second": 0xFFFF0000}
 DRIVERS = resources.files("motet.runtime.drivers")
 OBJECTS = ("x86_64", "aarch64", "riscv64")
