@@ -17,7 +17,7 @@ from benchmarks.corpus.gpu import gpu_corpus
 from benchmarks.gpu_gate import chosen
 from motet.compiler import service
 from motet.compiler.targets.device_flags import device_flags_of
-from motet.errors import MotetError
+from motet.errors import CompileError
 from motet.pytorch.export import export_module
 
 FIGURES = Path(__file__).with_name("gpu_launches.json")
@@ -35,21 +35,21 @@ def launches_of(names: Sequence[str]) -> dict[str, Launches | str]:
         return {name: future.result() for name, future in found.items()}
 
 
-def _exported(name: str) -> bytes | MotetError:
+def _exported(name: str) -> bytes | CompileError:
     module, inputs = gpu_corpus(0, 0)[name].module()
     try:
         return export_module(module, list(inputs))
-    except MotetError as error:
+    except CompileError as error:
         return error
 
 
-def _listed(name: str, source: bytes | MotetError) -> Launches | str:
+def _listed(name: str, source: bytes | CompileError) -> Launches | str:
     try:
-        if isinstance(source, MotetError):
+        if isinstance(source, CompileError):
             raise source
         kernels = service.list_kernels(service.CompileRequest(source, name, devices=device_flags_of(TARGET)))
-    except MotetError as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
+    except CompileError as error:  # without its location, which is a path of this machine
+        return f"CompileError: {error.message}".splitlines()[0]
     return sum(kernel.launches for kernel in kernels), sum(kernel.bytes for kernel in kernels)
 
 
