@@ -187,10 +187,7 @@ def _result_channels_last(kernel: Kernel, stage: Stage) -> Kernel:
 
     stages = [replace(each, inputs=tuple(map(moved, each.inputs)), outputs=tuple(map(moved, each.outputs)))
               for each in kernel.stages]
-    copy = Stage(
-        value.shape, ("parallel",) * value.rank, (Access(index, here),), (Access(results[0], here),), (None,), (), (0,),
-        f"a layout for {stage.source}" if stage.source else "",
-    )
+    copy = _copy(stage, value.shape, Access(index, here), Access(results[0], here))
     temporary = replace(value, role="temporary", order=order)
     return replace(kernel, values=(*kernel.values, temporary), stages=(*stages, copy))
 
@@ -214,10 +211,7 @@ def _few_channels(
     order = _with_last(value, axis)
     here = identity_map(value.rank)
     index = len(kernel.values)
-    copy = Stage(
-        shape, ("parallel",) * value.rank, (Access(access.value, here, 0),), (Access(index, here),), (None,), (), (0,),
-        f"a layout for {stage.source}" if stage.source else "",
-    )
+    copy = _copy(stage, shape, Access(access.value, here, 0), Access(index, here))
     other = 1 - image
     filters = stage.inputs[other]
     wide = replace(
@@ -236,10 +230,7 @@ def _reordered(kernel: Kernel, stage: Stage, number: int, order: tuple[int, ...]
     value = kernel.values[access.value]
     index = len(kernel.values)
     here = identity_map(value.rank)
-    copy = Stage(
-        value.shape, ("parallel",) * value.rank, (Access(access.value, here),), (Access(index, here),), (None,), (),
-        (0,), f"a layout for {stage.source}" if stage.source else "",
-    )
+    copy = _copy(stage, value.shape, Access(access.value, here), Access(index, here))
     shape = list(value.shape)
     shape[order[-1]] = _padded([shape[order[-1]]], value.dtype)[0]
     temporary = Value(tuple(shape), value.dtype, "temporary", order)
@@ -273,12 +264,14 @@ def _copied(kernel: Kernel, stage: Stage, number: int, dims: Sequence[int]) -> t
     index = len(kernel.values)
     where = {old: new for new, old in enumerate(dims)}
     remapped = tuple(entry.renumber(where) for entry in access.map)
-    copy = Stage(
-        tuple(sizes), ("parallel",) * len(dims), (Access(access.value, remapped),),
-        (Access(index, identity_map(len(dims))),), (None,), (), (0,),
-        f"a layout for {stage.source}" if stage.source else "",
-    )
+    copy = _copy(stage, tuple(sizes), Access(access.value, remapped), Access(index, identity_map(len(dims))))
     return _before(kernel, stage, copy, temporary, number, Access(index, tuple(map(Affine.dim, dims))))
+
+
+def _copy(stage: Stage, sizes: tuple[Size, ...], source: Access, target: Access) -> Stage:
+    """The stage that copies a tensor of `stage` to another layout."""
+    said = f"a layout for {stage.source}" if stage.source else ""
+    return Stage(sizes, ("parallel",) * len(sizes), (source,), (target,), (None,), (), (0,), said)
 
 
 def _before(
