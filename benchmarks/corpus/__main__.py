@@ -5,7 +5,8 @@ references and the times of peers are kept in `--folder`. `--resume` continues a
 
 With `--device cuda:0`, rows are compiled for that GPU and measured there, those of common families in bf16 too:
 `python -m benchmarks.corpus --device cuda:0 --seconds 500 --resume`. `--prepare` only compiles them, which needs no
-GPU: `--target` then names its architecture, and `--folder` can be taken to the machine with the GPU.
+GPU: `--target` then names its architecture, and `--folder` can be taken to the machine with the GPU. `--fresh 100`
+measures rows that no table has, nothing else.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shard", metavar="I/N", help="every Nth row, starting at row I (from 1)")
     parser.add_argument("--resume", action="store_true", help="continue the last run in the folder")
     parser.add_argument("--again", action="store_true", help="measure peers again instead of using stored times")
+    parser.add_argument("--fresh", type=int, metavar="N", help="only rows drawn at random, N of them")
     parser.add_argument("--seed", type=int, help="seed of the fresh rows (default: random)")
     parser.add_argument("--rounds", type=int, help="rounds of each contender (default: 3 with --quick, else 6)")
     parser.add_argument("--slot", type=float, default=0.04, help="seconds per round (default: %(default)s)")
@@ -62,6 +64,8 @@ def parse() -> argparse.Namespace:
     _check_device(parser, given)
     given.cores = _cores(parser, given.cores)
     given.shard = _shard(parser, given.shard)
+    if given.fresh is not None and given.fresh < 1:
+        parser.error(f"--fresh {given.fresh}: expected a number of rows from 1")
     needed = GPU_NEEDED if on_gpu(given) else NEEDED
     if absent := [name for name in needed if find_spec(name) is None]:
         parser.error(f"not installed: {', '.join(absent)}; expected what `pip install 'motet[corpus]'` installs")
@@ -116,9 +120,9 @@ def make_plan(given: argparse.Namespace) -> Any:
 def _choose(given: argparse.Namespace, rows_of: Callable[[int, int], Mapping[str, Row]]) -> tuple[int, int, list[str]]:
     """The seed, the number of fresh rows, and the names of the chosen rows among `rows_of(seed, count)`."""
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
-    fixed = [row for row in rows_of(seed, 0).values() if row.quick or not given.quick]
-    count = max(1, round(len(fixed) / (SHARE_FRESH - 1)))
-    names = [row.name for row in rows_of(seed, count).values() if row.fresh or row.quick or not given.quick]
+    fixed = {name for name, row in rows_of(seed, 0).items() if (row.quick or not given.quick) and not given.fresh}
+    count = given.fresh or max(1, round(len(fixed) / (SHARE_FRESH - 1)))
+    names = [name for name, row in rows_of(seed, count).items() if row.fresh or name in fixed]
     if given.rows:
         names = [name for name in names if any(text in name for text in given.rows)]
         if not names:
