@@ -73,7 +73,7 @@ class TritonBackend:
     def recurrence_pays(self, found: Recurrence) -> bool:
         """Find obstacles by writing the program as text."""
         try:
-            planned = recurrence_plans.plan(found)
+            planned = recurrence_plans.plan(found, self.target)
             recurrences.emit(planned, found.kernel.name, (), ())
         except UnsupportedOnGpu:
             return False
@@ -137,7 +137,7 @@ class TritonBackend:
         kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
         arguments, results = ([dtype_of(each) for each in types] for types in (kind.inputs, kind.results))
         try:
-            planned = recurrence_plans.plan(found)
+            planned = recurrence_plans.plan(found, self.target)
             code = recurrences.emit(planned, name, arguments, results)
         except UnsupportedOnGpu as reason:
             self._fail(name, str(reason), places=places_of(function))

@@ -109,7 +109,8 @@ def interpret_checked(
     for command in schedule.commands:
         assert command.op == "dispatch"
         program = made.programs[command.kernel]
-        chosen = program.forms[min(form, len(program.forms) - 1)]
+        forms = program.forms if form else [each for each in program.forms if "gluon" not in each.source]
+        chosen = forms[min(form, len(forms) - 1)]  # Gluon has no interpreter
         places = [schedule.buffers[index] for index in command.buffers]
         buffers = [
             (len(contents) - 1, GUARD + STATUS_BYTES * place.index, dtype) if place.kind == "status" else

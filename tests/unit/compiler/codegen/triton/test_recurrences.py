@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from tests.unit.compiler.codegen.triton.building import Generated, check, generate, random
 
+from motet.compiler.codegen.triton.compile.objects import compile_programs
+from motet.compiler.targets.families import resolve_target
+
 # A layer y[t] = tanh(x[p(t)] + b + h · w): `place` computes p(t) from %t.
 LAYER = """
 #m = affine_map<(i, j, k) -> (i, k)>
@@ -126,3 +129,14 @@ def test_elements_of_a_scan_are_spread_over_programs() -> None:
     assert recurrences(made) == 1
     program = next(program for program in made.programs.values() if program.about == "recurrence")
     assert program.forms[0].tasks == 3
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("hidden, dtype, warps", [(3, "f32", 1), (84, "f32", 4), (97, "f64", 8), (129, "bf16", 8)])
+def test_weights_stay_in_registers_of_a_column(architecture: str, hidden: int, dtype: str, warps: int) -> None:
+    target = resolve_target(f"cuda:{architecture}")
+    made = generate(layer(5, 2, hidden, dtype=dtype)[0], target)
+    program = next(program for program in made.programs.values() if program.about == "recurrence")
+    ((found,),) = compile_programs([program], target, 1)
+    assert (found.form, found.warps) == (0, warps), "not the form in Gluon"
+    assert not found.spills

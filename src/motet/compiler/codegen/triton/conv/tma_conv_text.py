@@ -119,7 +119,7 @@ class TmaConvText:
 
     def module(self, symbol: str, about: str) -> str:
         arguments = [f"v{value}" for value in self.w.buffers]
-        body = "\n".join(self.w.lines).replace("tl.full((), ", "tl.cast(")  # Gluon's `full` needs a layout
+        body = self.w.text()
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         given = ", ".join(["acc", "m_at", "n_at", "c", "out", "out_boxes", "L: gl.constexpr", *arguments])
         functions = [

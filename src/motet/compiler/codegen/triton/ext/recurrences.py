@@ -1,7 +1,8 @@
 """Recurrent layers as Triton programs: a loop over the iterations, with states in registers.
 
 Axis 1 of every tile are the columns of a value or, if no value has any, recurrences; axis 0 is what a reduction sums
-over. The sums of one product that are read as several parts, such as the gates of an LSTM, are reduced together.
+over. The sums of one product that are read as several parts, such as the gates of an LSTM, are reduced together. For
+NVIDIA's GPUs, a first form in Gluon gives a thread one column, and elements of a reduction that follow each other.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 
 from motet.compiler.codegen.gpu.accesses import UnsupportedOnGpu, source_of
-from motet.compiler.codegen.gpu.ext.recurrences import RecurrencePlan
+from motet.compiler.codegen.gpu.ext.recurrences import Part, RecurrencePlan, all_columns, part_read
 from motet.compiler.codegen.gpu.tasks import power_of_two
 from motet.compiler.codegen.triton.rows.reductions import combine, masked, narrowed
 from motet.compiler.codegen.triton.rows.rows import across
+from motet.compiler.codegen.triton.text.gluon import GluonWriter
 from motet.compiler.codegen.triton.text.program import Form, TritonCode, TritonProgram
-from motet.compiler.codegen.triton.text.scalars import carried_type, constant, pointer_type
+from motet.compiler.codegen.triton.text.scalars import constant, pointer_type
 from motet.compiler.codegen.triton.text.writer import Coordinate, Writer
 from motet.compiler.kernels.cost import flops
 from motet.compiler.kernels.kernel import Access, Stage, item_bytes, known_product
@@ -27,23 +29,27 @@ from motet.compiler.kernels.strides import Extent, StridedAccess, memory_strides
 _TURN = "t"  # the symbol of the iteration's number
 _LANES = frozenset({1})
 
-Part = tuple[int, int]  # the offset and the number of some columns of a value
-
 
 def emit(planned: RecurrencePlan, name: str, arguments: Sequence[str], results: Sequence[str]) -> TritonCode:
     """The code of a loop's function with arguments and results of these dtypes. Raises `UnsupportedOnGpu` for accesses
     that registers do not allow."""
-    found = planned.found
-    text = _RecurrenceText(planned)
-    text.run()
+    found, kernel = planned.found, planned.found.kernel
+    writers = [Writer(kernel, (), (1, 1))]
+    if planned.across:
+        writers.insert(0, GluonWriter(kernel, (), (1, 1)))
     own = {argument: f"v{value}" for value, argument in found.arguments.items()}
     names = [own.get(number, f"u{number}") for number in range(len(arguments))]
-    names += [f"v{text.result(number)}" for number in range(len(results))]
-    source = text.w.module(name, _about(planned)).replace(f"def {name}():", f"def {name}({', '.join(names)}):")
+    names += [f"v{len(kernel.values) + number}" for number in range(len(results))]
+    forms: list[Form] = []
+    for w in writers:
+        _RecurrenceText(planned, w).run()
+        if isinstance(w, GluonWriter):
+            warps = [planned.warps // planned.across, planned.across]
+            w.lines.insert(0, f"    L: gl.constexpr = gl.BlockedLayout([4, 1], [1, 32], {warps}, [1, 0])")
+        source = w.module(name, _about(planned)).replace(f"def {name}():", f"def {name}({', '.join(names)}):")
+        forms.append(Form(source, planned.programs, planned.warps))
     buffers = tuple(map(pointer_type, (*arguments, *results)))
-    form = Form(source, planned.programs, planned.warps)
-    program = TritonProgram(name, buffers, (), (form,), about="recurrence")
-    kernel = found.kernel
+    program = TritonProgram(name, buffers, (), tuple(forms), about="recurrence")
     read = sum(item_bytes(kernel.values[v].dtype) * (known_product(kernel.values[v].shape) or 0)
                for v in found.arguments)
     return TritonCode(
@@ -59,21 +65,20 @@ def _about(planned: RecurrencePlan) -> str:
 
 @dataclass
 class _RecurrenceText:
-    """Writes the program. Lines before the loop are collected in `before`; `made` are the names of stages' results in
-    the current section, by stage and columns."""
+    """Writes the program by `w`. Lines before the loop are collected in `before`; `made` are the names of stages'
+    results in the current section, by stage and columns."""
 
     planned: RecurrencePlan
+    w: Writer
     before: list[str] = field(default_factory=list[str])
     made: dict[tuple[int, Part], list[str]] = field(default_factory=dict[tuple[int, "Part"], list[str]])
     lanes: dict[tuple[str, Part], Coordinate] = field(default_factory=dict[tuple[str, "Part"], Coordinate])
     states: dict[int, str] = field(default_factory=dict[int, str])  # by the value read
-    wanted: dict[int, list[Part]] = field(default_factory=dict[int, list["Part"]])  # parts of reductions
     inside: bool = False
 
     def __post_init__(self) -> None:
         self.found = self.planned.found
         self.kernel = self.found.kernel
-        self.w = Writer(self.kernel, (), (1, 1))
         self.producers = self.found.producers
         self.points = self.planned.points > 1 or not any(
             self.found.column_of(value) is not None for value in self.producers
@@ -95,9 +100,6 @@ class _RecurrenceText:
             carried.append(name)
             if state.read >= 0:
                 self.states[state.read] = name
-        made = [*(state.made for state in found.states), *(part.value for part in found.written)]
-        for value in made:
-            self._want(value, self._all(value))
         self.made.clear()
         self.before, w.lines = w.lines, []
         self.inside, w.level = True, 2
@@ -129,18 +131,14 @@ class _RecurrenceText:
         self.rows = w.decompose(linear, loops) if loops else {}
 
     def _carried(self, text: str, value: int) -> str:
-        return f"tl.broadcast_to({text}, {self._shape(self._all(value))}).to({carried_type(self._dtype(value))})"
+        self._enter(self._all(value), 1)
+        return self.w.spread(text, self._dtype(value))
 
     def _dtype(self, value: int) -> str:
         return self.kernel.values[value].dtype
 
     def _all(self, value: int) -> Part:
-        """All columns of a value."""
-        column = self.found.column_of(value)
-        return (0, 1) if column is None else (0, int(self.kernel.values[value].shape[column]))
-
-    def _shape(self, part: Part) -> str:
-        return f"(1, {self.planned.points if self.points else power_of_two(part[1])})"
+        return all_columns(self.found, value)
 
     def _store(self, value: int, text: str, place: StridedAccess) -> None:
         part = self._all(value)
@@ -175,7 +173,9 @@ class _RecurrenceText:
         """The columns of a part along axis 1 (`c`), or the elements of a reduction along axis 0 (`k`)."""
         offset, extent = part
         if (kind, part) not in self.lanes:
-            text = f"tl.arange(0, {power_of_two(extent)})[{'None, :' if kind == 'c' else ':, None'}]"
+            shape, self.w.shape = self.w.shape, (power_of_two(extent),) * 2
+            text = self.w.range("kc".index(kind))
+            self.w.shape = shape
             name = self._name(f"{kind}{extent}_{offset}", text + (f" + {offset}" if offset else ""))
             self.lanes[kind, part] = Coordinate(name, _LANES if kind == "c" else frozenset({0}))
         return self.lanes[kind, part]
@@ -198,37 +198,6 @@ class _RecurrenceText:
         lines, w.lines, w.level = w.lines, self.before, 1
         yield
         self.before, w.lines, w.level = w.lines, lines, 2
-
-    # -- which parts of sums are needed ------------------------------------------------------------
-
-    def _want(self, value: int, part: Part) -> None:
-        """Collect the parts of the results of reductions that `part` of a value is computed from."""
-        if value in self.states:
-            return
-        s = self.producers[value]
-        stage = self.kernel.stages[s]
-        if stage.reductions:
-            parts = self.wanted.setdefault(s, [])
-            if part in parts:
-                return
-            parts.append(part)
-        for access in (*stage.inputs, *(init for init in stage.inits if isinstance(init, Access))):
-            if access.value in self.producers:
-                self._want(access.value, self._part(stage, access, part)[0])
-
-    def _part(self, stage: Stage, access: Access, part: Part) -> tuple[Part, bool]:
-        """The part of a value that `part` of a stage's result reads, and whether it is read along a reduction."""
-        column = self.found.column_of(access.value)
-        if column is None:
-            return (0, 1), False
-        entry = access.map[column]
-        terms = [(d, coefficient) for d, coefficient in entry.terms if stage.sizes[d] != 1]
-        if len(terms) != 1 or terms[0][1] != 1:
-            raise UnsupportedOnGpu("single columns of a value in a loop")
-        loop = terms[0][0]
-        if stage.iterators[loop] == "reduction":
-            return (entry.constant, int(stage.sizes[loop])), True
-        return (part[0] + entry.constant, part[1]), False
 
     # -- values ------------------------------------------------------------------------------------
 
@@ -275,17 +244,17 @@ class _RecurrenceText:
         """Input `k` of stage `s`; of an initial value, `k` is -1."""
         stage = self.kernel.stages[s]
         if access.value in self.producers or access.value in self.states:
-            own, along = self._part(stage, access, part)
+            own, along = part_read(self.found, stage, access, part)
             name = self._value(access.value, own)
             self._enter(part, self._depth(stage))
-            return f"tl.trans({name})" if along else name
+            return self.w.turned(name) if along else name
         source = source_of(self.kernel, access, stage.sizes)
         moved = self.found.moving.get((s, k), 0)
         if moved and not self.inside:
             raise UnsupportedOnGpu("a state that begins with an element of a sequence")
         if moved:
             source = replace(source, offset=(*source.offset, Extent(moved, (_TURN,))))
-        again = bool(stage.reductions) and (s, k) not in self.planned.kept and k >= 0
+        again = bool(stage.reductions) and k >= 0 and (s, k, part) not in self.planned.kept
         at = self._points(stage, part)
         self._enter(part, self._depth(stage))
         with self._ahead(bool(moved) or again):
@@ -313,7 +282,7 @@ class _RecurrenceText:
         found = match_reductions(stage)
         if found is None:
             raise UnsupportedOnGpu("a reduction whose order matters in a loop")
-        parts = [each for each in self.wanted.get(s, [part]) if each[1] == part[1]] if self.inside else [part]
+        parts = [each for each in self.planned.parts.get(s, [part]) if each[1] == part[1]] if self.inside else [part]
         if part not in parts:
             parts = [part]
         terms = [self._terms(s, each, found) for each in parts]

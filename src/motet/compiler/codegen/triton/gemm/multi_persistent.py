@@ -102,7 +102,7 @@ class _Text:
             names = [*(name for name, _ in kept.values()), "acc0"]
             ended(w, j, "acc0", points, kept, self.stages.rest)
         given = ", ".join([*names, "m_at", "n_at", "c", "out", "L: gl.constexpr", *self.arguments])
-        return f"@gluon.jit\ndef finish({given}):\n{_body(w)}"
+        return f"@gluon.jit\ndef finish({given}):\n{w.text()}"
 
     def _keep(self, number: int) -> str:
         """The function that computes the kept values of a product's sum."""
@@ -112,7 +112,7 @@ class _Text:
         self.kept[number] = {value: dtype for value, (_, dtype) in made.items()}
         w.line(f"return {', '.join(name for name, _ in made.values())}")
         given = ", ".join(["acc0", "m_at", "n_at", "L: gl.constexpr", *self.arguments])
-        return f"@gluon.jit\ndef keep{number}({given}):\n{_body(w)}"
+        return f"@gluon.jit\ndef keep{number}({given}):\n{w.text()}"
 
     def _kept(self) -> list[tuple[int, str]]:
         """The values kept of all sums but the last, with their dtypes."""
@@ -281,7 +281,3 @@ def _places(name: str, kind: str, count: int, size: tuple[int, int], matrix: Mat
 
 def _indented(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
-
-
-def _body(w: RingWriter) -> str:
-    return "\n".join(w.lines).replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` needs a layout

@@ -90,8 +90,7 @@ class RingWriter(GluonWriter):
 def module(w: RingWriter, parts: PersistentParts, ring: Ring, symbol: str, about: str) -> str:
     """The whole source; `w` holds the lines of a piece's epilogue."""
     arguments = [*(f"v{value}" for value in w.buffers), *map(symbol_name, w.kernel.symbols)]
-    body = "\n".join(w.lines)
-    body = body.replace("tl.full((), ", "tl.cast(")  # a scalar: Gluon's `full` needs a layout
+    body = w.text()
     library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
     functions = [
         *_ahead_function(w, ring, arguments), _finish_function(w, arguments, body),

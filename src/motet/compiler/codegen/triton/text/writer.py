@@ -53,6 +53,9 @@ class Writer:
     """Collects the lines of one function over a tile of `shape`; its arguments are `buffers` (indices of values) and
     the kernel's symbols."""
 
+    jit = "triton.jit"
+    head = "import triton\nimport triton.language as tl\n"
+
     def __init__(self, kernel: Kernel, buffers: Sequence[int], shape: Sequence[int]) -> None:
         self.kernel = kernel
         self.buffers = tuple(buffers)
@@ -84,13 +87,17 @@ class Writer:
     def module(self, symbol: str, about: str) -> str:
         """The whole source: the function `symbol` and the functions that it calls."""
         arguments = ", ".join([*(f"v{value}" for value in self.buffers), *map(symbol_name, self.kernel.symbols)])
-        body = "\n".join([*self.lines, *self.last])
-        helpers = "".join(f"@triton.jit\n{text}\n\n\n" for text in self.helpers.values())
+        body = self.text()
+        helpers = "".join(f"@{self.jit}\n{text}\n\n\n" for text in self.helpers.values())
         library = "from triton.language.extra import libdevice\n" if "libdevice." in body else ""
         return (
-            f'"""{about}\n\n{self.described()}"""\n\nimport triton\nimport triton.language as tl\n{library}\n\n'
-            f"{helpers}@triton.jit\ndef {symbol}({arguments}):\n{body}\n"
+            f'"""{about}\n\n{self.described()}"""\n\n{self.head}{library}\n\n'
+            f"{helpers}@{self.jit}\ndef {symbol}({arguments}):\n{body}\n"
         )
+
+    def text(self) -> str:
+        """The lines of the function."""
+        return "\n".join([*self.lines, *self.last])
 
     def described(self) -> str:
         """Descriptions of the arguments, one line each."""
@@ -321,6 +328,10 @@ class Writer:
     def spread(self, text: str, dtype: str) -> str:
         """A value at every point of the tile, in exactly its compute type, as loops require of carried values."""
         return f"tl.broadcast_to({text}, {self.tile}).to({carried_type(dtype)})"
+
+    def turned(self, text: str) -> str:
+        """A tile of two axes with these exchanged."""
+        return f"tl.trans({text})"
 
     def finish(
         self, epilogue: Epilogue, value: str, at: Mapping[int, Coordinate], stored: Mapping[int, StridedAccess],
