@@ -24,7 +24,7 @@ from motet.compiler.kernels.layout import callee, choose_orders, is_renaming, or
 from motet.compiler.kernels.verify import checked
 from motet.compiler.passes.fuse.outline_kernels import KIND
 from motet.compiler.scheduling.arrangement import ArrangeOptions
-from motet.compiler.scheduling.concurrency import FILLING
+from motet.compiler.scheduling.concurrency import FILLING, SMALL, SMALL_ON_GPU
 from motet.compiler.scheduling.contracts import contracts_of
 from motet.compiler.scheduling.schedule import RENAMING, Compiled, ParameterStore, schedule_function
 from motet.compiler.targets.families import families
@@ -66,7 +66,10 @@ def build_variant(
     """Build code and schedules of `functions` for one target, and add them to `output`. Units equal to those of the
     target's base share its objects. `meanwhile` is called while other processes compile, when all uses of parameters
     are known."""
-    scheduling = ArrangeOptions(options.memory_limit, families()[target.family].streams, _filling(target))
+    scheduling = ArrangeOptions(
+        options.memory_limit, families()[target.family].streams, _filling(target),
+        small=SMALL_ON_GPU if isinstance(target, GpuTarget) else SMALL,
+    )
     backend = backend_of(target, options.choice)
     drafted = compile_kernels(functions, kernels, backend)
     begun = backend.begin(drafted, jobs)

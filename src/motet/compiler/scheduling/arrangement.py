@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from motet.artifact.schema import Command, Expr, Schedule, ScheduleBuffer
 from motet.compiler.kernels.kernel import Packing
-from motet.compiler.scheduling.concurrency import FILLING, GROWTH, ArenaPlan, chain_order, plan_concurrent
+from motet.compiler.scheduling.concurrency import FILLING, GROWTH, SMALL, ArenaPlan, chain_order, plan_concurrent
 from motet.compiler.scheduling.dependences import ByteSpan, CommandAccess, find_dependences
 from motet.compiler.scheduling.memory import BufferLifetime
 from motet.compiler.scheduling.streams import assign_streams
@@ -59,13 +59,15 @@ class Recorded:
 class ArrangeOptions:
     """`memory_limit` is the user's limit of an arena in bytes; `streams` the largest number of streams for the commands
     of one function; `filling` the number of tasks that keeps a machine busy. `growth` is the largest ratio of an arena
-    to its lower bound if there is no limit. `chained` makes commands that keep a machine busy run one after the other.
-    `depth_first` places each command as soon as possible after the ones that it reads from."""
+    to its lower bound if there is no limit, unless it has at most `small` bytes. `chained` makes commands that keep a
+    machine busy run one after the other. `depth_first` places each command as soon as possible after the ones that it
+    reads from."""
 
     memory_limit: int | None = None
     streams: int = 1
     filling: int = FILLING
     growth: float = GROWTH
+    small: int = SMALL
     chained: bool = False
     depth_first: bool = False
 
@@ -154,7 +156,7 @@ def _plan(recorded: Sequence[Recorded], arena: Sequence[Storage], options: Arran
         _times(recorded), [entry.fills(options.filling) for entry in recorded],
         [
             BufferLifetime(storage.bytes, bit_set(uses[storage])) for storage in arena
-        ], options.memory_limit, options.growth,
+        ], options.memory_limit, options.growth, options.small,
     )
 
 

@@ -22,9 +22,9 @@ from motet.errors import CallError, CompileError
 from motet.graphs.order import close_order, reduce_order, slacks
 
 GROWTH = 1.25  # the largest ratio of an arena to its lower bound for the sake of concurrency
-# Bytes of an arena that is never too large: it fits in the second-level caches of a few cores, and is negligible on
-# every device.
-SMALL = 1 << 20
+# Bytes of an arena that is never too large: it fits in the second-level caches of a few cores, or in that of a GPU, and
+# is negligible on every device.
+SMALL, SMALL_ON_GPU = 1 << 20, 1 << 24
 FILLING = 64  # a command with this number of tasks keeps a processor busy
 _PROBES = 8
 _MANY = 1000  # commands from which on only few orders are tried
@@ -42,11 +42,11 @@ class ArenaPlan:
 
 def plan_concurrent(
     before: Sequence[int], times: Sequence[float], fills: Sequence[bool], lives: Sequence[BufferLifetime],
-    limit: int | None = None, growth: float = GROWTH,
+    limit: int | None = None, growth: float = GROWTH, small: int = SMALL,
 ) -> ArenaPlan:
     """Places buffers whose commands have the dependences `before`; `times` are estimates in seconds, `fills` marks the
     commands that keep a machine busy. `limit` is the largest allowed arena; without it, the arena is at most `growth`
-    times its lower bound, or the size without concurrency, or SMALL.
+    times its lower bound, or the size without concurrency, or `small`.
 
     Raises: CompileError: no plan meets the limit; the error has the smallest possible size.
     """
@@ -61,7 +61,7 @@ def plan_concurrent(
     free = [number for number in range(len(before)) if not fills[number]]
     slack = slacks(reduced, times)
     free.sort(key=lambda number: (-slack[number], number))
-    budget = _Budget(serial.total, least, limit, growth)
+    budget = _Budget(serial.total, least, limit, growth, small)
     low, high = 0, len(free)  # how many of `free` are serialised: `high` fits
     found = serial
     probes = _PROBES if len(before) <= _MANY else 3
@@ -92,19 +92,21 @@ def _check_limit(serial: int | None, limit: int) -> None:
 
 @dataclass(frozen=True)
 class _Budget:
-    """The budget of an arena: `limit`, or SMALL, or a size near that of the `serial` arena, and near its lower bound if
-    that one is. An arena with symbols never counts as small, since their values are unknown."""
+    """The budget of an arena: `limit`, or `small`, or a size near that of the `serial` arena, and near its lower bound
+    if that one is. An arena with symbols never counts as small, since their values are unknown."""
 
     serial: Expr
     least: int | None
     limit: int | None
-    growth: float = GROWTH
+    growth: float
+    small: int
 
     def holds(self, arena: Expr) -> bool:
         if isinstance(arena, int) and isinstance(self.serial, int):
             if self.limit is not None:
                 return arena <= self.limit
-            return arena <= max(SMALL, self.serial, self.growth * (self.serial if self.least is None else self.least))
+            least = self.serial if self.least is None else self.least
+            return arena <= max(self.small, self.serial, self.growth * least)
         names = _names(arena) | _names(self.serial)
         for value in _NOMINAL:
             symbols = dict.fromkeys(names, value)

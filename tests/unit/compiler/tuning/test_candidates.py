@@ -13,7 +13,6 @@ from tests.unit.compiler.scheduling.random_programs import RandomProgram, load_c
 from tests.unit.compiler.scheduling.test_checker import some_order
 
 from motet.artifact.schema import Command, Schedule
-from motet.compiler.scheduling import concurrency
 from motet.compiler.scheduling.arrangement import ArrangeOptions, Recorded, Storage, arrange
 from motet.compiler.scheduling.checker import check_schedule
 from motet.compiler.tuning.candidates import PLANNED, make_candidates
@@ -25,13 +24,13 @@ def candidates_of(recorded: list[Recorded], options: ArrangeOptions | None = Non
     return make_candidates(functools.partial(arrange, recorded, {}, 0), options or ArrangeOptions())
 
 
-def test_every_candidate_gives_serial_results_in_every_order_it_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concurrency, "SMALL", 0)  # as if these programs were large: their memory then has a price
+def test_every_candidate_gives_serial_results_in_every_order_it_allows() -> None:
     code, threads = load_code(), HostThreads(4)
     seen: dict[str, int] = {}
     for seed in range(examples(120, 6)):
         program = RandomProgram(seed)
-        options = ArrangeOptions(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0])
+        # Without small arenas: memory then has a price.
+        options = ArrangeOptions(streams=(1, 3)[seed % 2], filling=(64, 16)[seed % 3 == 0], small=0)
         for name, schedule in candidates_of(program.recorded, options).items():
             seen[name] = seen.get(name, 0) + 1
             where = f"seed {seed}, {name}"

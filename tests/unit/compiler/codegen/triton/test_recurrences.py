@@ -8,6 +8,7 @@ from tests.unit.compiler.codegen.triton.building import Generated, check, genera
 
 from motet.compiler.codegen.triton.compile.objects import compile_programs
 from motet.compiler.targets.families import resolve_target
+from motet.compiler.targets.gpu import GpuTarget
 
 # A layer y[t] = tanh(x[p(t)] + b + h · w): `place` computes p(t) from %t.
 LAYER = """
@@ -135,6 +136,7 @@ def test_elements_of_a_scan_are_spread_over_programs() -> None:
 @pytest.mark.parametrize("hidden, dtype, warps", [(3, "f32", 1), (84, "f32", 4), (97, "f64", 8), (129, "bf16", 8)])
 def test_weights_stay_in_registers_of_a_column(architecture: str, hidden: int, dtype: str, warps: int) -> None:
     target = resolve_target(f"cuda:{architecture}")
+    assert isinstance(target, GpuTarget)
     made = generate(layer(5, 2, hidden, dtype=dtype)[0], target)
     program = next(program for program in made.programs.values() if program.about == "recurrence")
     ((found,),) = compile_programs([program], target, 1)
