@@ -1,31 +1,42 @@
 """Epilogues: element-wise stages after a contraction or a convolution, fused on its tiles while they are in registers.
 
-Every stage runs over the space of the main stage's output. A stage that reads no value of earlier ones is such a one if
-the main stage is element-wise, too, over equal extents. Values of earlier stages are read at the point where they
+Every stage runs over the space of the main stage's output. If the main stage is element-wise, too, a stage over equal
+extents may read no value of earlier ones, and bodies may use the indices of loops and read whole tensors that no stage
+writes. Values of earlier stages are read at the point where they
 were computed (identity in that space) and stay in registers unless they are results. All other values are read by a
 strided access over that space. Back ends emit the stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from motet.compiler.ir.affine import Affine
+from motet.compiler.kernels.compose import tables
 from motet.compiler.kernels.kernel import Access, Kernel, Stage
 from motet.compiler.kernels.strides import StridedAccess, place_of
+
+_OF_POINTS = ("linalg.index", "tensor.extract")  # what bodies use if the main stage is element-wise
 
 
 @dataclass(frozen=True)
 class EpilogueStep:
     """One stage in the main stage's space. `reads` are the body's operands before its own operations: a strided access,
     a number, the index of a value computed before, or None for an unused operand. `writes` pairs each output's value
-    with its access, None for one that stays in registers."""
+    with its access, None for one that stays in registers. `dims` maps the stage's dimensions to the main stage's."""
 
     stage: Stage
     reads: tuple[StridedAccess | float | int | None, ...]
     known: tuple[int | None, ...]
     writes: tuple[tuple[int, StridedAccess | None], ...]
+    dims: Mapping[int, int]
+
+    @property
+    def indexed(self) -> set[int]:
+        """The main stage's dimensions whose indices the body uses."""
+        used = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
+        return {self.dims[d] for d in used if d in self.dims}
 
 
 @dataclass(frozen=True)
@@ -80,11 +91,12 @@ def stored_place(epilogue: Epilogue) -> StridedAccess | None:
 
 
 def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> EpilogueStep | None:
-    if stage.reductions or any(op.op == "linalg.index" for op in stage.body):
+    if stage.reductions or (main.reductions and any(op.op in _OF_POINTS for op in stage.body)):
         return None
     dims = _correspondence(main, stage, made)
     if dims is None:
         return None
+    whole = tables(stage)
     reads: list[StridedAccess | float | int | None] = []
     known: list[int | None] = []
     for access in (*stage.inputs, *stage.inits):
@@ -96,7 +108,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
             return None
         moved = _translate(access, dims)
         if access.value in made:
-            if not _same(moved.map, made[access.value], main):
+            if access in whole or not _same(moved.map, made[access.value], main):
                 return None
             reads.append(None)
             known.append(access.value)
@@ -114,7 +126,7 @@ def _match_step(kernel: Kernel, main: Stage, stage: Stage, made: dict[int, tuple
             return None
         made[access.value] = moved.map
         writes.append((access.value, place if kernel.values[access.value].role == "result" else None))
-    return EpilogueStep(stage, tuple(reads), tuple(known), tuple(writes))
+    return EpilogueStep(stage, tuple(reads), tuple(known), tuple(writes), dims)
 
 
 def _correspondence(main: Stage, stage: Stage, made: dict[int, tuple[Affine, ...]]) -> dict[int, int] | None:

@@ -26,6 +26,7 @@ class Role(Enum):
     CONTRACTION = "contraction"
     CONVOLUTION = "convolution"
     MOVEMENT = "movement"  # insert_slice, concat
+    GATHER = "gather"  # element-wise, of elements at computed places, where a grouping tells it from other opaque work
     ATTENTION = "attention"  # operations that `fuse_attention` has marked
     OPAQUE = "opaque"  # everything else: a separate kernel, on the generic path
 

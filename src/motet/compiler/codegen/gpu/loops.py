@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
 from motet.compiler.codegen.gpu.tasks import Loop, LoopTask, power_of_two, task_of, total, with_epilogue
 from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
@@ -80,7 +79,7 @@ def _tiles(
         return (_square(task, parallel, across, target),)
     if reduces:
         return (_line(parallel, _REDUCING_POINTS),)
-    if gathered(task.stage) and len(parallel) > 1:
+    if task.gathers and len(parallel) > 1:
         return (_patch(parallel),)
     count = total(parallel).known or 0
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())

@@ -29,6 +29,12 @@ class LoopTask:
     about: str
 
     @property
+    def gathers(self) -> bool:
+        """Whether places are computed."""
+        steps = self.epilogue.steps if self.epilogue else ()
+        return any(map(gathered, (self.stage, *(step.stage for step in steps))))
+
+    @property
     def sources(self) -> list[StridedAccess]:
         return [source_of(self.kernel, access, self.stage.sizes) for access in self.stage.inputs]
 
@@ -50,6 +56,7 @@ class LoopTask:
     def frozen(self) -> frozenset[int]:
         """Dimensions that must not be merged: those of padded accesses, and those whose index bodies use."""
         found = {int(op.value or 0) for op in self.stage.body if op.op == "linalg.index"}
+        found.update(*(step.indexed for step in self.epilogue.steps) if self.epilogue else ())
         for source in (*self.sources, *(init for init in self.inits if isinstance(init, StridedAccess))):
             for bound in source.bounds:
                 found.update(bound.entry.dims)
@@ -103,9 +110,7 @@ def with_epilogue(kernel: Kernel, stages: Sequence[Stage]) -> int:
 
 
 def _is_apart(kernel: Kernel, stage: Stage) -> bool:
-    """Whether a stage computes places, or only copies a tensor to another order of its dimensions."""
-    if gathered(stage):
-        return True
+    """Whether a stage only copies a tensor to another order of its dimensions."""
     access, result = stage.inputs[0] if len(stage.inputs) == 1 else None, stage.outputs[0]
     return not stage.body and access is not None and access.map == result.map and (
         kernel.values[access.value].order != kernel.values[result.value].order

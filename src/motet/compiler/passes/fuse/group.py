@@ -8,7 +8,7 @@ have them. An operation does not join if two groups would then wait for each oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -24,9 +24,11 @@ from motet.compiler.kernels.roles import (
 )
 from motet.compiler.passes.fuse.marks import BESIDE, HELD, INTERLEAVED, JOINED, MARK, PLACES, TOGETHER
 from motet.compiler.passes.fuse.partial_sorts import keeps_extents, numbers_places
+from motet.compiler.passes.fuse.read_by_reductions import only_reductions_read, reductions_read
 from motet.compiler.passes.fuse.rules import (
     JOINING,
     LARGEST_GROUP,
+    POINTWISE,
     WRITTEN,
     Space,
     may_join,
@@ -72,7 +74,7 @@ class _Grouper:
         self.fuse_siblings = fuse_siblings
         self.operations = [o.operation for o in block.operations][:-1]
         self.terminator = block.operations[len(block.operations) - 1].operation
-        self.roles = {o: role_of(o) for o in self.operations}
+        self.roles = {o: _role(o) for o in self.operations}
         self.views = StoredViews(self.roles, self.terminator)
         self.structures: dict[ir.Operation, Structure] = {}
         self.owner: dict[ir.Operation, Group] = {}
@@ -143,7 +145,7 @@ class _Grouper:
             host.operations.append(operation)
             self.owner[operation] = host
             return
-        if structure is not None and (role in JOINING or HELD in operation.attributes):
+        if structure is not None and (role in JOINING or role is Role.GATHER):
             siblings = self._siblings(operation, structure, producers)
             if siblings and not self.fuse_siblings:
                 self._open(operation, role, structure, producers)
@@ -153,7 +155,8 @@ class _Grouper:
             self._merge_chains(operation, structure, self._producers(operation))
             producers = self._producers(operation)
             others = self._over_same_rows(operation, role, structure, producers)
-            for group in [*reversed(_in_order(producers)), *others]:
+            last_first = sorted(producers, key=lambda group: (group.role is Role.GATHER, -group.number))
+            for group in [*last_first, *others]:
                 if self._may_join(group, operation, role, structure, producers):
                     self._join(group, operation, role, structure, producers)
                     return
@@ -276,7 +279,11 @@ class _Grouper:
             return False
         if any(other is not group and self._reaches(other, group) for other in producers):
             return False
-        if role is Role.ELEMENTWISE and group.role in DENSE_ROLES and self._only_feeds_reductions(group, operation):
+        if role is Role.ELEMENTWISE and group.role in DENSE_ROLES and (
+            only_reductions_read(operation, group.operations, self.roles)
+        ):
+            return False
+        if self._leaves_reductions(role, [operation], group.role, group.operations):
             return False
         return may_join(
             role, _space(operation, structure), group.role, group.space, lambda: self._only_reader(group, operation)
@@ -288,6 +295,8 @@ class _Grouper:
         if role is Role.REDUCTION:
             group.role = Role.REDUCTION
             group.space = _space(operation, structure)
+        elif role is Role.GATHER and group.role is Role.ELEMENTWISE:
+            group.role = role
         group.operations.append(operation)
         group.depends |= producers - {group}
         self.owner[operation] = group
@@ -330,17 +339,12 @@ class _Grouper:
         users = {use.owner.operation for result in results for use in result.uses}
         return users <= {operation, *group.operations}
 
-    def _only_feeds_reductions(self, group: Group, operation: ir.Operation) -> bool:
-        """Whether only reductions read the result of `operation` on values of `group` that have other readers: those
-        values are stored in memory then, but the result need not be, as the squares of a normalisation."""
-        users = [use.owner.operation for use in operation.results[0].uses]
-        if not users or any(self.roles.get(user) is not Role.REDUCTION for user in users):
-            return False
-        read = [
-            value for value in operation.operands
-            if not isinstance(value.owner, ir.Block) and self.owner.get(value.owner.operation) is group
-        ]
-        return all(any(use.owner.operation != operation for use in value.uses) for value in read)
+    def _leaves_reductions(
+        self, role: Role, operations: Sequence[ir.Operation], other: Role, others: Sequence[ir.Operation]
+    ) -> bool:
+        """Whether reductions read element-wise operations, which they join unless these are together with gathers."""
+        moved = operations if role is Role.ELEMENTWISE else others
+        return {role, other} == {*POINTWISE} and reductions_read(moved, self.roles)
 
     def _reaches(self, later: Group, earlier: Group) -> bool:
         """Whether `later` depends on `earlier`, directly or indirectly."""
@@ -370,7 +374,7 @@ class _Grouper:
         meeting = [
             g for g in _in_order(producers)
             if self._reads_plainly(operation, structure, g) and (
-                (g.role is Role.ELEMENTWISE and g.space.extents == extents)
+                (g.role in POINTWISE and g.space.extents == extents)
                 or (g.role is Role.REDUCTION and g.space.is_rows and extents in (g.space.extents, g.space.outer))
             )
         ]
@@ -378,10 +382,13 @@ class _Grouper:
         for other in meeting:
             if (
                 host is not None and other is not host
-                and (other.role is Role.ELEMENTWISE or other.space == host.space)
+                and (other.role is Role.ELEMENTWISE or other.space == host.space
+                     or (other.role is Role.GATHER and other.space.extents == host.space.outer))
+                and not self._leaves_reductions(host.role, host.operations, other.role, other.operations)
                 and len(host.operations) + len(other.operations) < LARGEST_GROUP
                 and self._independent(host, other)
             ):
+                host.role = other.role if host.role is Role.ELEMENTWISE else host.role
                 self._merge(host, other)
 
     def _over_same_rows(
@@ -427,6 +434,11 @@ class _Grouper:
 
 def _in_order(groups: Iterable[Group]) -> list[Group]:
     return sorted(groups, key=lambda group: group.number)
+
+
+def _role(operation: ir.Operation) -> Role:
+    role = role_of(operation)
+    return Role.GATHER if role is Role.OPAQUE and HELD in operation.attributes else role
 
 
 def _space(operation: ir.Operation, structure: Structure) -> Space:

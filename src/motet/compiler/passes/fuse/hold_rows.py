@@ -4,7 +4,8 @@
 
 A softmax or a normalisation over such dimensions is then one kernel, as one over the last dimensions is: its program
 reads short lines of neighbouring columns once, and keeps them in registers. Gathers are marked, too: those of one
-element for each row, as the loss of a class, are then part of the kernel that reduces the rows.
+element for each row, as the loss of a class, are then part of the kernel that reduces the rows, and others one kernel
+with the element-wise operations on their points and the gathers that share these.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _levels(groups: list[Group]) -> dict[Group, int]:
 
 
 def _is_small(group: Group) -> bool:
-    if group.role not in (Role.ELEMENTWISE, Role.REDUCTION):
+    if group.role not in (Role.ELEMENTWISE, Role.GATHER, Role.REDUCTION):
         return False
     kinds = [
         ir.RankedTensorType(value.type) for operation in group.operations

@@ -6,9 +6,12 @@
 | element-wise | of reductions | it runs over the rows, or over all their elements where those are the last dimensions |
 | reduction | that is element-wise | it reduces the last dimensions of the group's space, or alone reads the group |
 | reduction | of reductions | it reduces the same last dimensions of the same space |
-| gather | of reductions | programs of a GPU compute it for their rows, and it runs over these |
+| element-wise | of gathers | both run over the same space |
+| gather | that is element-wise, or of gathers | both run over the same space |
+| gather | of reductions | it runs over the rows |
 
-Where programs of a GPU hold rows of any dimensions (`hold-rows`), these count as the last. A group has at most
+Where programs of a GPU hold rows of any dimensions (`hold-rows`), these count as the last; only there are gathers told
+from other work that nothing joins. A group has at most
 `LARGEST_GROUP` operations, and an operation does not join if two groups would then depend on each other (`waits_for`).
 The passes add their own conditions: grouping on how values are read, placement on where operations run.
 """
@@ -23,6 +26,7 @@ from motet.compiler.kernels.roles import DENSE_ROLES, Role, Structure
 
 LARGEST_GROUP = 48  # operations; beyond, code grows faster than memory traffic shrinks
 JOINING = (Role.ELEMENTWISE, Role.REDUCTION)
+POINTWISE = (Role.ELEMENTWISE, Role.GATHER)
 WRITTEN = (*DENSE_ROLES, Role.WINDOW)  # roles whose space is that of their result, without reductions
 
 G = TypeVar("G", bound=Hashable)
@@ -72,9 +76,11 @@ def may_join(role: Role, space: Space, group: Role, among: Space, is_only_reader
     if role is Role.ELEMENTWISE:
         if group is Role.REDUCTION:
             return space.extents == among.outer or (space.extents == among.extents and among.is_rows)
-        return group in (Role.ELEMENTWISE, *WRITTEN) and space.extents == among.extents
-    if role is Role.OPAQUE:
-        return group is Role.REDUCTION and space.extents == among.outer
+        return group in (*POINTWISE, *WRITTEN) and space.extents == among.extents
+    if role is Role.GATHER:
+        return space.extents == among.outer if group is Role.REDUCTION else (
+            group in POINTWISE and space.extents == among.extents
+        )
     if role is not Role.REDUCTION:
         return False
     if group is Role.ELEMENTWISE:

@@ -55,7 +55,7 @@ class StoredViews:
         """Whether a unit reshape is only read by element-wise operations, gathers and transpositions, point by point.
         Loops, which would read a view in each iteration, and products need one."""
         users = [use.owner.operation for use in reshape.results[0].uses] if reshape.name in ALIASES else []
-        points = (Role.ELEMENTWISE, Role.VIEW, Role.OPAQUE)
+        points = (Role.ELEMENTWISE, Role.VIEW, Role.GATHER, Role.OPAQUE)
         return bool(users) and is_unit_reshape(reshape) and all(
             user.name == "linalg.generic" and self.roles.get(user) in points for user in users
         )

@@ -46,7 +46,7 @@ def test_indices_that_are_calculated_are_part_of_the_gather(count: int, width: i
     rows = 31
     more, also = (f", tensor<{count}xi64>", ", %n") if read_elsewhere else ("", "")
     made = generate(TEXT.format(rows=rows, width=width, count=count, more=more, also=also))
-    assert len(made.programs) == (2 if read_elsewhere else 1)
+    assert len(made.programs) == (2 if read_elsewhere and width > 1 else 1)
     x, i = random(rows, width), np.random.default_rng(2).integers(-rows, rows, count)
     got = interpret(made, [x, i])
     np.testing.assert_array_equal(got[0], x[i])

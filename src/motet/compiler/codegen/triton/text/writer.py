@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from motet.artifact.schema import STATUS_BYTES
-from motet.compiler.codegen.gpu.accesses import is_wide
+from motet.compiler.codegen.gpu.accesses import gathered, is_wide
 from motet.compiler.codegen.triton.text.scalars import (
     by_constant,
     carried_type,
@@ -345,19 +345,22 @@ class Writer:
         for step in epilogue.steps:
             operands: list[str | None] = []
             dtypes: list[str] = []
-            inputs = len(step.stage.inputs)
+            inputs, tables = len(step.stage.inputs), gathered(step.stage)
             for position, (read, known) in enumerate(zip(step.reads, step.known, strict=True)):
                 is_input = position < inputs
                 access = step.stage.inputs[position] if is_input else step.stage.outputs[position - inputs]
                 dtype = self.kernel.values[access.value].dtype
-                if known is not None:
+                if position in tables:
+                    operands.append(None)
+                elif known is not None:
                     operands.append(made[known])
                 elif isinstance(read, StridedAccess):
                     operands.append(self.read(read, at))
                 else:
                     operands.append(None if read is None else constant(read, dtype))
                 dtypes.append(dtype)
-            names = self.body(step.stage.body, operands, dtypes, at)
+            points = {own: at[dim] for own, dim in step.dims.items() if dim in at}
+            names = self.body(step.stage.body, operands, dtypes, points, tables=tables, sizes=step.stage.sizes)
             for (output, _), k in zip(step.writes, step.stage.yields, strict=True):
                 made[output] = names[k]
                 if output in stored:
