@@ -27,6 +27,7 @@ from motet.runtime.foreign import Again, Callee, Enqueued, StreamCalls, calls_on
 from motet.runtime.instance import Instance, allocate
 from motet.runtime.instantiate import Shape
 from motet.runtime.jax_arrays import jax_results
+from motet.runtime.overlaps import check_overlaps
 from motet.runtime.tensors import Array
 from motet.runtime.trace import Traced
 
@@ -56,7 +57,8 @@ class Function:
         self._instances: OrderedDict[tuple[int, ...], Runnable] = OrderedDict()
         self._where = [place_of(signature.name, index, spec) for index, spec in enumerate(signature.inputs)]
         self.arity = len(self._where)  # arguments of the native callable, without `out`
-        self._destinations = {spec.destination for spec in signature.results if spec.destination is not None}
+        self._places = [spec.destination for spec in signature.results]
+        self._destinations = {place for place in self._places if place is not None}
         # The native callable of repeated calls: for functions of this class, the call of exactly `arity` arguments.
         self.prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
@@ -294,7 +296,8 @@ class Function:
             if array.shape != shape.extents:
                 tensors.check_shape(array, shape.extents, where)
         results, returned = self._results(arguments, inputs, instance, out)
-        self._check_overlaps(_as_given(inputs, strided), _as_given(results, strided), self._given(out))
+        check_overlaps(self.name, self._places, self._given(out), _as_given(inputs, strided),
+                       _as_given(results, strided), _overlap)
         call = Call(instance, again, inputs, results, returned)
         call.strided = strided
         call.for_jax = jax_results(arguments, self._whole.results, self._given(out), returned)
@@ -416,21 +419,6 @@ class Function:
 
     def _allocate(self, shape: Shape) -> Array:
         return allocate(shape, self._pool)
-
-    def _check_overlaps(
-        self, inputs: Sequence[Tensor], results: Sequence[Tensor], given: Sequence[Any]
-    ) -> None:
-        """Raises CallError if memory that is written is also read or written through another tensor."""
-        for index, (spec, value) in enumerate(zip(self._whole.results, given, strict=True)):
-            own = spec.destination
-            if own is None and value is None:
-                continue
-            others = [(f"argument {i}", array) for i, array in enumerate(inputs) if i != own]
-            others += [(f"result {i}", array) for i, array in enumerate(results[:index])]
-            for name, array in others:
-                if _overlap(results[index], array):
-                    place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
-                    raise CallError(f"{self.name}: {place} shares memory with {name}; give memory of its own")
 
 
 def _as_given(arrays: Sequence[Tensor], strided: Sequence[tuple[Array, Array]]) -> list[Tensor]:

@@ -33,6 +33,7 @@ from motet.runtime.drivers.cuda.torch_call import TorchCall, torch_call
 from motet.runtime.foreign import Callee, Enqueued
 from motet.runtime.instantiate import Shape
 from motet.runtime.jax_arrays import jax_results, to_jax
+from motet.runtime.overlaps import Range, check_overlaps, is_shared
 from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
 
@@ -61,6 +62,10 @@ class GpuArgument:
     @property
     def bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def range(self) -> Range:
+        return self.address, self.address + self.bytes
 
 
 @dataclass(frozen=True)
@@ -430,15 +435,15 @@ def _check_overlaps(
     signature: Signature, inputs: Sequence[Argument], results: Sequence[GpuArgument], given: Sequence[Any]
 ) -> None:
     """Raises CallError if memory that is written is also read or written through another tensor."""
-    for index, spec in enumerate(signature.results):
-        own = spec.destination
-        if own is None and given[index] is None:
-            continue
-        there = [(i, item) for i, item in enumerate(inputs) if isinstance(item, GpuArgument) and i != own]
-        others = [(f"argument {i}", item) for i, item in there]
-        others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
-        for name, other in others:
-            mine = results[index]
-            if mine.address < other.address + other.bytes and other.address < mine.address + mine.bytes:
-                place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
-                raise CallError(f"{signature.name}: {place} shares memory with {name}; give memory of its own")
+    destinations = [spec.destination for spec in signature.results]
+    is_new = [own is None and value is None for own, value in zip(destinations, given, strict=True)]
+    reads = [item.range for i, item in enumerate(inputs) if isinstance(item, GpuArgument) and i not in destinations]
+    reads += [item.range for item, new in zip(results, is_new, strict=True) if new]
+    if is_shared(reads, [item.range for item, new in zip(results, is_new, strict=True) if not new]):
+        check_overlaps(signature.name, destinations, given, inputs, results, _overlap)
+
+
+def _overlap(a: Argument, b: Argument) -> bool:
+    if isinstance(a, HostArgument) or isinstance(b, HostArgument):
+        return False
+    return a.address < b.range[1] and b.address < a.range[1]

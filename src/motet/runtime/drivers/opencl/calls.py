@@ -25,6 +25,7 @@ from motet.runtime.drivers.opencl.repeated import RepeatedCall, wait_list
 from motet.runtime.drivers.opencl.staged import StagedCall
 from motet.runtime.foreign import Again, Callee, Enqueued
 from motet.runtime.instantiate import Shape
+from motet.runtime.overlaps import check_overlaps
 from motet.runtime.plan_executor import Alone, PlacedInstance
 
 enqueues_state = True
@@ -100,7 +101,8 @@ class _QueueCall:
                 tensors.check_shape(argument, shape.extents, where)  # pyright: ignore[reportArgumentType]
         work = self._work(instance)  # instance.direct has the function now, unless it is None
         results, returned = self._results(inputs, instance.results)
-        _check_overlaps(signature.name, [spec.destination for spec in signature.results], inputs, results)
+        destinations = [spec.destination for spec in signature.results]
+        check_overlaps(signature.name, destinations, results, inputs, results, _overlap)  # also results that are new
         waits = self._waits(wait, [*inputs, *results])
         if work is None:
             made, ended = StagedCall(self.objects, self.queue, self.callee, waits).run(inputs, results)
@@ -225,19 +227,6 @@ class InContexts:
 def _array_of(argument: Adopted) -> np.ndarray[Any, Any]:
     assert argument.array is not None
     return argument.array
-
-
-def _check_overlaps(
-    name: str, destinations: Sequence[int | None], inputs: Sequence[Adopted], results: Sequence[Adopted]
-) -> None:
-    """Raises CallError if memory that is written is also read or written through another tensor."""
-    for index, (own, mine) in enumerate(zip(destinations, results, strict=True)):
-        others = [(f"argument {i}", item) for i, item in enumerate(inputs) if i != own]
-        others += [(f"result {i}", item) for i, item in enumerate(results[:index])]
-        for other, item in others:
-            if _overlap(mine, item):
-                place = f"out for result {index}" if own is None else f"argument {own}, a destination,"
-                raise CallError(f"{name}: {place} shares memory with {other}; give memory of its own")
 
 
 def _overlap(a: Adopted, b: Adopted) -> bool:
