@@ -50,6 +50,24 @@ def affine_chain(length: int, *, in_place: bool = False, rows: int | None = None
     return write_artifact(manifest, KERNELS, {})
 
 
+def many_tensors(inputs: int, results: int, rows: int) -> Artifact:
+    """`y_j = 2 * x_j + j` of vectors of i32, for each of the results, as one kernel each; the other inputs are not
+    read."""
+    size = 4 * rows
+    buffers = [ScheduleBuffer("input", size, index) for index in range(inputs)]
+    buffers += [ScheduleBuffer("result", size, index) for index in range(results)]
+    commands = [
+        Command("dispatch", [index, inputs + index], "affine", rows, [index], [], 1) for index in range(results)
+    ]
+    schedule = Schedule(buffers, commands)
+    variant = Variant("cuda", "ptx70", "nvptx64-nvidia-cuda", ["ptx70"], sorted(KERNELS), {"main": schedule})
+    signature = Signature(
+        "main", [TensorSpec(f"x{index}", [rows], "i32") for index in range(inputs)],
+        [TensorSpec(f"y{index}", [rows], "i32") for index in range(results)],
+    )
+    return write_artifact(Manifest(SCHEMA_VERSION, "a test", [signature], [variant], [], {}), KERNELS, {})
+
+
 def expected_chain(x, length: int):
     """What it gives, by numpy."""
     for index in range(length):
