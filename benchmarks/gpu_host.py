@@ -141,7 +141,7 @@ def _prepare_for_torch(session: Session, torch: Any) -> None:
     library: Any = libraries.Torch(_CpuTorch(torch))  # pyright: ignore[reportArgumentType]
     made: Any = torch_call(library, direct, session.signature, instance, _NOWHERE, refuse)
     function: Any = session.main
-    function.prepared, function._on_stream, function._out_type = made.short, made.on_stream, torch.Tensor
+    function.prepared, function._on_stream = made.short, made.on_stream
 
 
 def least(call: Callable[[], Any]) -> float:

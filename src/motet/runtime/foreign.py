@@ -37,16 +37,14 @@ class Callee:
 
 class ShortCall(Protocol):
     """A faster way for calls like an earlier one. `short(*arguments)` is a call on the current stream,
-    `on_stream(arguments, stream)` one on another; `out`, of `tensor_type`, may follow the arguments."""
+    `on_stream(arguments, stream)` one on another; `out`, an entry for each result, may follow the arguments if no
+    result is a destination."""
 
     @property
     def short(self) -> Callable[..., Any]: ...
 
     @property
     def on_stream(self) -> Callable[[Sequence[Any], Any], Any]: ...
-
-    @property
-    def tensor_type(self) -> type[Any]: ...
 
 
 class CallEvent(Protocol):

@@ -63,9 +63,7 @@ class Function:
         self.prepared: Callable[..., Any] | None = None
         self._on_stream: Callable[[Sequence[Any], Any], Any] | None = None  # the same for tensors on a device
         self._again: tuple[Again, ...] = ()  # for calls with an event, the latest first
-        self._out_type: type[Any] = np.ndarray
-        # The native callable takes one `out` after the arguments if there is a single result to which it can apply.
-        self._takes_out = len(signature.results) == 1 and not self._destinations
+        self._takes_out = not self._destinations  # the native callable: memory for each result, after the arguments
         self._takes_all = self.signature is signature  # callers pass all inputs and get all results
 
     @property
@@ -101,10 +99,10 @@ class Function:
             if stream is None:
                 if out is None:
                     return prepared(*arguments)
-                if self._takes_out and type(out) is self._out_type:
-                    return prepared(*arguments, out)
-            elif self._on_stream is not None and (out is None or (self._takes_out and type(out) is self._out_type)):
-                return self._on_stream(arguments if out is None else (*arguments, out), stream)
+                if self._takes_out:
+                    return prepared(*arguments, *self._given(out))
+            elif self._on_stream is not None and (out is None or self._takes_out):
+                return self._on_stream(arguments if out is None else (*arguments, *self._given(out)), stream)
         if arguments and type(arguments[0]) is dict:
             return self(*in_order(self.signature, arguments, {}), out=out, stream=stream)
         return self._call(arguments, out, stream)
@@ -251,7 +249,6 @@ class Function:
             with self._lock:
                 if self._make is not None:
                     self.prepared, self._on_stream = shorter.short, shorter.on_stream
-                    self._out_type = shorter.tensor_type
         return value
 
     def _callee(self) -> Callee:
@@ -276,7 +273,7 @@ class Function:
 
     def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
         count = len(self._where)
-        return self._call(arguments[:count], arguments[count] if len(arguments) > count else None, stream)
+        return self._call(arguments[:count], arguments[count:] or None, stream)
 
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
         specs = self._whole.inputs
@@ -351,7 +348,7 @@ class Function:
                 return
             if instance.prepared is None:
                 instance.prepared = instance.prepare(weakly(weakref.WeakMethod(self._call_unprepared)))
-            self.prepared, self._on_stream, self._out_type = instance.prepared, None, np.ndarray
+            self.prepared, self._on_stream = instance.prepared, None
 
     def _keep_prepared_for_torch(self, instance: Instance, arguments: Sequence[Any]) -> None:
         torch = tensors.torch_of(arguments)
@@ -364,7 +361,7 @@ class Function:
                 fallback = weakly(weakref.WeakMethod(self._call_unprepared))
                 instance.prepared_for_torch = torch_call(torch, instance, fallback)
             if instance.prepared_for_torch is not None:
-                self.prepared, self._on_stream, self._out_type = instance.prepared_for_torch, None, np.ndarray
+                self.prepared, self._on_stream = instance.prepared_for_torch, None
 
     def _extent(self, array: Tensor, index: int, axis: int) -> int:
         shape = self._whole.inputs[index].shape

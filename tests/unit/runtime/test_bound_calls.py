@@ -45,6 +45,30 @@ def test_each_call_reads_and_writes_the_bound_arrays(artifact: motet.Artifact, r
                 np.testing.assert_array_equal(found[1], x * y)
 
 
+def test_repeated_calls_take_memory_for_some_results_or_all(artifact: motet.Artifact) -> None:
+    x, y, total, product = _arrays(6)
+    refused = {
+        "out: 1 given, 2 expected": (total,), "out: 3 given": (total, product, None),
+        "out for result 1 shares memory with result 0": (total, total),
+        "out for result 1 shares memory with argument 0": [None, x],
+        r'result 0 \("result0"\): shape 5x4 given': (total[:5], None),
+        r'result 1 \("result1"\): dtype f64 given': (total, product.astype(np.float64)),
+    }
+    with motet.load(artifact) as session:
+        for value in (1.0, -2.5, 0.5, 3.0):
+            x[:] = value
+            for out in ((total, product), [total, product], (total, None), (None, product), (None, None), None):
+                total[:] = product[:] = 0
+                found = session(x, y, out=out)
+                for index, given in enumerate(out or ()):
+                    assert given is None or found[index] is given
+                np.testing.assert_array_equal(found[0], x + y)
+                np.testing.assert_array_equal(found[1], x * y)
+            for message, out in refused.items():
+                with pytest.raises(CallError, match=message):
+                    session(x, y, out=out)
+
+
 def test_other_extents_have_calls_of_their_own(artifact: motet.Artifact) -> None:
     with motet.load(artifact) as session:
         bound = {rows: session.bind(*_arrays(rows)[:2]) for rows in (3, 5, 8)}

@@ -7,19 +7,22 @@ PyTorch's allocator, the call only launches a graph.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from motet.artifact.schema import Signature
 from motet.runtime.drivers.cuda import libraries
 from motet.runtime.drivers.cuda.single_launch import DirectWork
 from motet.runtime.foreign import Fallback
 from motet.runtime.instantiate import Shape
+from motet.runtime.overlaps import is_shared
 
 _ALIGNMENT = 16  # bytes, the alignment that kernels rely on
 _MOST_STREAMS = 256  # streams known to belong to this GPU
+_MOST_ALIKE = 4  # kinds of accepted tensors that PyTorch compares others with: they require gradients or not, …
 
 
 class CallShapes(Protocol):
@@ -32,12 +35,10 @@ class CallShapes(Protocol):
 @dataclass(frozen=True)
 class TorchCall:
     """`short(*arguments)` is a call on the current stream, `on_stream(arguments, stream)` one on another; both take
-    `out`, a tensor, after the arguments if the function has one result that is not a destination. `note_stream`
-    registers a handle as a stream of this GPU."""
+    `out`, a tensor for each result, after the arguments if no result is a destination."""
 
     short: Callable[..., Any]
     on_stream: Callable[[Sequence[Any], Any], Any]
-    tensor_type: type[Any]
 
 
 def torch_call(
@@ -52,8 +53,8 @@ def torch_call(
     stream_of = raw_stream
     tensors = _CallTensors.of(library, signature, instance)
     core = _call_on_stream(torch, direct, tensors, ordinal, fallback)
-    allocates_none, count = len(tensors.places) == len(tensors.made), len(tensors.expected)
-    tensor_type, stream_type = torch.Tensor, torch.cuda.Stream
+    allocates_none, count = len(tensors.places) == len(tensors.made), len(tensors.inputs)
+    stream_type = torch.cuda.Stream
     known: dict[int, bool] = {}
     is_capturing, stream_is_capturing = torch.cuda.is_current_stream_capturing, direct.device.api.is_capturing
     is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", is_capturing)
@@ -77,33 +78,40 @@ def torch_call(
             known[handle] = direct.device.has_stream(handle)
         return known[handle]
 
-    return TorchCall(short, on_stream, tensor_type)
+    return TorchCall(short, on_stream)
 
 
 @dataclass(frozen=True)
 class _CallTensors:
-    """The tensors of a call: the requirements on arguments (`with_out`: including `out` after them), the destination or
-    the extents, strides and dtype of each result, the arguments that are destinations, and the bytes of all that may
-    overlap."""
+    """The tensors of a call: the requirements on arguments and on `out`, which is empty if a call takes none, the
+    destination or the extents, strides and dtype of each result, the arguments that are destinations, and the bytes of
+    all arguments and results."""
 
-    expected: list[tuple[Any, Any, bool]]
-    with_out: list[tuple[Any, Any, bool]]
+    inputs: list[_Expected]
+    out: list[_Expected]
     made: list[tuple[int | None, tuple[int, ...], tuple[int, ...], Any]]
     places: list[int]
     sizes: list[int]
 
     @staticmethod
     def of(library: libraries.Torch, signature: Signature, instance: CallShapes) -> _CallTensors:
-        expected = [_expected(library, shape) for shape in instance.inputs]
         made = [
             (spec.destination, shape.extents, _strides(shape.extents), library.dtypes[shape.dtype])
             for spec, shape in zip(signature.results, instance.results, strict=True)
         ]
         places = [spec.destination for spec in signature.results if spec.destination is not None]
-        takes_out = len(made) == 1 and not places
-        with_out = [*expected, _expected(library, instance.results[0])] if takes_out else []
-        sizes = [shape.bytes for shape in (*instance.inputs, *(instance.results if takes_out else ()))]
-        return _CallTensors(expected, with_out, made, places, sizes)
+        inputs, out = ([_Expected.of(library, shape) for shape in each] for each in (instance.inputs, instance.results))
+        sizes = [shape.bytes for shape in (*instance.inputs, *instance.results)]
+        return _CallTensors(inputs, [] if places else out, made, places, sizes)
+
+    def share(self, addresses: Sequence[int], has_out: bool) -> bool:
+        """Whether memory that a call writes is also that of another tensor; results that it made are no others'."""
+        if not has_out and not self.places:
+            return False
+        ranges = [(address, address + size) for address, size in zip(addresses, self.sizes, strict=True)]
+        count = len(self.inputs)
+        written = ranges[count:] if has_out else [ranges[place] for place in self.places]
+        return is_shared([each for i, each in enumerate(ranges[:count]) if i not in self.places], written)
 
 
 def _call_on_stream(
@@ -111,58 +119,79 @@ def _call_on_stream(
 ) -> Callable[[Sequence[Any], int, Any, bool], Any]:
     """The function `(arguments, handle of the stream, the stream as given, whether it is being captured)` that calls
     it."""
-    expected, with_out, made = tensors.expected, tensors.with_out, tensors.made
-    places, sizes, count, takes_out = tensors.places, tensors.sizes, len(tensors.expected), bool(tensors.with_out)
-    make, tensor_type = _maker(torch, ordinal), torch.Tensor
+    made, count, total = tensors.made, len(tensors.inputs), len(tensors.inputs) + len(tensors.out)
+    are_inputs = _check_of(torch, tensors.inputs, ordinal)
+    are_all = _check_of(torch, [*tensors.inputs, *tensors.out], ordinal)
+    make, address_of = _maker(torch, ordinal), torch.Tensor.data_ptr
     ready, lock, launch, told = direct.ready, direct.device.lock, direct.launch_ready, direct.told
 
     def core(arguments: Sequence[Any], stream: int, given: Any, is_captured: bool) -> Any:
-        has_out = takes_out and len(arguments) == count + 1
-        if len(arguments) != count and not has_out:
-            return fallback(arguments, given)
+        has_out = len(arguments) == total != count
         if told is not None and any(told):
             direct.raise_failed()
-        addresses: list[int] = []
-        for argument, (dtype, shape, may_be_negated) in zip(
-            arguments, with_out if has_out else expected, strict=True
-        ):
-            address = argument.data_ptr() if type(argument) is tensor_type else 1
-            if (
-                address % _ALIGNMENT or argument.dtype is not dtype or argument.shape != shape
-                or not argument.is_contiguous() or argument.get_device() != ordinal
-                or (may_be_negated and argument.is_neg())
-            ):
-                return fallback(arguments, given)
-            addresses.append(address)
+        if not (are_all(arguments) if has_out else len(arguments) == count and are_inputs(arguments)):
+            return fallback(arguments, given)
+        addresses = [*map(address_of, arguments)]
         if has_out:
-            value = arguments[count]
+            results = arguments[count:]
         else:
-            results: list[Any] = []
+            results: Sequence[Any] = []
             for destination, extents, strides, dtype in made:
                 result = make(extents, strides, dtype) if destination is None else arguments[destination]
                 addresses.append(result.data_ptr())
                 results.append(result)
-            value = results[0] if len(results) == 1 else tuple(results) or None
+        value = results[0] if len(results) == 1 else tuple(results) or None
         found = None if is_captured else ready.get((*addresses, stream))
         if found is not None:
             with lock:  # so that the graph is not set for other addresses meanwhile
                 if found.handle and not launch(found.handle, stream):
                     return value
-        for place in [count] if has_out else places:
-            mine = addresses[place]
-            for other, address in enumerate(addresses[:count]):
-                if other != place and mine < address + sizes[other] and address < mine + sizes[place]:
-                    return fallback(arguments, given)
+        if any(address % _ALIGNMENT for address in addresses) or tensors.share(addresses, has_out):
+            return fallback(arguments, given)
         direct(addresses, stream, is_captured)
         return value
 
     return core
 
 
-def _expected(library: libraries.Torch, shape: Shape) -> tuple[Any, Any, bool]:
-    """The expected dtype and shape of an argument, and whether a lazily negated tensor must be excluded: a contiguous
+class _Expected(NamedTuple):
+    """The requirements on a tensor. `may_be_negated` tells whether a lazily negated one must be excluded: a contiguous
     tensor of several elements is never one."""
-    return library.dtypes[shape.dtype], library.torch.Size(shape.extents), math.prod(shape.extents) < 2
+
+    dtype: Any
+    shape: Any
+    may_be_negated: bool
+
+    @staticmethod
+    def of(library: libraries.Torch, shape: Shape) -> _Expected:
+        size = library.torch.Size(shape.extents)
+        return _Expected(library.dtypes[shape.dtype], size, math.prod(shape.extents) < 2)
+
+
+def _check_of(torch: Any, expected: Sequence[_Expected], ordinal: int) -> Callable[[Sequence[Any]], bool]:
+    """A function that tells whether as many tensors are `expected` ones, contiguous and on a GPU. PyTorch itself
+    compares tensors with those of an earlier call, in a fraction of the time that it takes to ask for each property."""
+    tensor_type = torch.Tensor
+    guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    guard_of = getattr(guards, "TensorGuards", None)  # called by code of PyTorch's own compiler
+    alike: list[Callable[..., bool]] = []
+
+    def are_expected(tensors: Sequence[Any]) -> bool:
+        for are_alike in alike:
+            if are_alike(*tensors):
+                return True
+        for tensor, (dtype, shape, may_be_negated) in zip(tensors, expected, strict=True):
+            if (
+                type(tensor) is not tensor_type or tensor.dtype is not dtype or tensor.shape != shape
+                or not tensor.is_contiguous() or tensor.get_device() != ordinal or (may_be_negated and tensor.is_neg())
+            ):
+                return False
+        if guard_of is not None and tensors and len(alike) < _MOST_ALIKE:
+            with contextlib.suppress(TypeError):  # of an older PyTorch
+                alike.append(guard_of(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check)
+        return True
+
+    return are_expected
 
 
 def _strides(extents: Sequence[int]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.unit.runtime.drivers.cuda.fake import FakeApi
-from tests.unit.runtime.drivers.cuda.handmade import affine_chain, expected_chain
+from tests.unit.runtime.drivers.cuda.handmade import affine_chain, expected_chain, many_tensors
 
+from motet.artifact.reader import Artifact
 from motet.runtime import load
 from motet.runtime.drivers.cuda import driver
 from motet.runtime.drivers.cuda.calls import _direct  # pyright: ignore[reportPrivateUsage]
@@ -41,7 +43,7 @@ class CpuTorch:
         def is_current_stream_capturing() -> bool:
             return False
 
-    _C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 0)
+    _C = SimpleNamespace(_cuda_getCurrentRawStream=lambda ordinal: 0, _dynamo=torch._C._dynamo)
 
     @staticmethod
     def device(kind: str, ordinal: int) -> Any:
@@ -61,10 +63,20 @@ class Short:
 @pytest.fixture(params=[(1, False), (1, True), (4, False), (4, True)], ids=str)
 def short(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Short]:
     length, in_place = request.param
+    yield from opened(affine_chain(length, in_place=in_place, rows=ROWS), monkeypatch)
+
+
+@pytest.fixture
+def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[Short]:
+    """A function of four tensors with three results."""
+    yield from opened(many_tensors(4, 3, ROWS), monkeypatch)
+
+
+def opened(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> Iterator[Short]:
     fake = FakeApi()
     monkeypatch.setattr(driver, "load_api", lambda: fake)
     fallen: list[tuple[Sequence[Any], Any]] = []
-    with load(affine_chain(length, in_place=in_place, rows=ROWS), devices="cuda:0") as session:
+    with load(artifact, devices="cuda:0") as session:
         bound: Any = session._bound
         instance: PlacedInstance = bound.instance(session.signature, {})
         direct = _direct(instance, bound.opened[0].device)
@@ -138,6 +150,62 @@ def test_what_is_different_goes_the_long_way(short: Short, in_place: bool):
     assert short.call.short() == short.call.short(x, y, y, y) == "fallen"
     if in_place:
         assert short.call.short(y, y) == "fallen"
+
+
+def test_out_for_several_results_is_written(many: Short):
+    x, y = ([vector(10 * turn + number) for turn in range(count)] for number, count in enumerate((4, 3)))
+    for _ in range(4):
+        for tensor in y:
+            tensor.zero_()
+        results = many.call.short(*x, *y)
+        assert all(result is tensor for result, tensor in zip(results, y, strict=True))
+        many.fake.stream_synchronize(0)
+        for index in range(3):
+            np.testing.assert_array_equal(y[index].numpy(), 2 * x[index].numpy() + index)
+    assert not many.fallen
+    for wrong in ((*y[:2], y[0]), (*y[:2], x[3]), (*y[:2], None), y[:2], (*y[:2], y[2].to(torch.float32))):
+        assert many.call.short(*x, *wrong) == "fallen"
+
+
+def changed_dtype(x: Any) -> None:
+    x.data = x.data.view(torch.float32)
+
+
+def changed_strides(x: Any) -> None:
+    x.set_(x.untyped_storage(), x.storage_offset(), (ROWS,), (2,))
+
+
+CHANGES = (
+    changed_dtype, changed_strides, lambda x: x.resize_(ROWS - 1), lambda x: x.unsqueeze_(0),
+    lambda x: x.set_(x.untyped_storage(), x.storage_offset() + 1, (ROWS,), (1,)),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tensors_that_have_changed_are_looked_at_again(many: Short, change: Any):
+    x, y = ([vector(seed) for seed in range(count)] for count in (4, 3))
+    for _ in range(3):
+        many.call.short(*x, *y)
+    many.fake.stream_synchronize(0)
+    assert not many.fallen
+    change(x[2])
+    assert many.call.short(*x, *y) == "fallen"
+    x[2] = vector(7)
+    assert many.call.short(*x, *y) == tuple(y)
+    many.fake.stream_synchronize(0)
+
+
+def test_calls_keep_no_tensor(many: Short):
+    tensors = [vector(seed) for seed in range(7)]
+    for _ in range(3):
+        many.call.short(*tensors)
+        with torch.inference_mode():
+            many.call.short(*tensors)
+    many.fake.stream_synchronize(0)
+    assert not many.fallen
+    kept = [weakref.ref(tensor) for tensor in tensors]
+    tensors.clear()
+    assert all(tensor() is None for tensor in kept)
 
 
 def test_a_stream_that_is_captured_gets_launches(short: Short, length: int, in_place: bool):
