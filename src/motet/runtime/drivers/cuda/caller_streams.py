@@ -7,7 +7,6 @@ they use the buffer.
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from motet.runtime.drivers.common.recording import bytes_of, check_size
 from motet.runtime.drivers.common.staging import StagingMemory, StagingSlot
 from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import WRONG_CONTEXT, CudaApi, CudaError, Gpu
+from motet.runtime.drivers.cuda.borrowed import StreamMarks
 from motet.runtime.drivers.cuda.core import CudaCore
 from motet.runtime.drivers.cuda.faults import passing_error
 from motet.runtime.drivers.cuda.memory import CudaBuffer, DriverPool
@@ -40,7 +40,7 @@ class CallerStreams(CudaCore):
             self._staging = StagingMemory(api)
         self._stream_memory: dict[int, CudaBuffer] = {}
         self._captured: list[CudaBuffer] = []
-        self._borrowed: deque[tuple[Handle, Sequence[object]]] = deque()
+        self._marks = StreamMarks(api)
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
     @property
@@ -139,10 +139,7 @@ class CallerStreams(CudaCore):
         if stream == other:
             return
         with self.working():
-            event = self.api.event_create()
-            self.api.event_record(event, other)
-            self.api.stream_wait(stream, event)
-            self.api.event_destroy(event)
+            self._marks.let_wait([stream], other)
 
     def let_stream_wait_for(self, stream: int, events: Sequence[Handle]) -> None:
         """Make later work on a stream run after `events` of callers. Raises DeviceError for an invalid one."""
@@ -160,24 +157,16 @@ class CallerStreams(CudaCore):
     def keep_until_done(self, stream: Handle, owners: Sequence[object]) -> None:
         """Keep memory of other libraries, which may use it again once it is released, until the current work of a
         stream has ended. Work that is captured may run at any time: its memory is the caller's to keep."""
-        released: list[object] = []  # after the lock
+        ended: list[object] = []  # released after the lock
         with self.working():
-            if self.api.is_capturing(stream):
-                return
-            while self._borrowed and self.api.event_query(self._borrowed[0][0]):
-                event, owned = self._borrowed.popleft()
-                self.api.event_destroy(event)
-                released.append(owned)
-            self._borrowed.append((self.event_after(stream), owners))
+            if not self.api.is_capturing(stream):
+                ended = self._marks.keep(stream, owners)
+        ended.clear()
 
     def let_queues_wait_for(self, stream: Handle) -> None:
         """Make later submissions run after the current work of another library's stream on this GPU."""
         with self.working():
-            event = self.api.event_create()
-            self.api.event_record(event, stream)
-            for queue in self._queues:
-                self.api.stream_wait(queue.stream, event)
-            self.api.event_destroy(event)
+            self._marks.let_wait([queue.stream for queue in self._queues], stream)
 
     def write_on_stream(self, target: CudaBuffer, source: np.ndarray[Any, Any], stream: int) -> None:
         """Host to device on a caller's stream; `source` has been read on return."""

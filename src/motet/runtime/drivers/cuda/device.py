@@ -56,7 +56,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             self._queues = [StreamQueue(self, number) for number in range(queues)]
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
-            [queue.handles for queue in self._queues], self._products,
+            [queue.handles for queue in self._queues], self._products, self._marks,
         )
         weakref.finalize(self, self._remains.release).atexit = False
 
@@ -266,11 +266,10 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             queue.drain()
         for queue in self._queues:
             queue.stop()
-        while self._borrowed:
-            event, _ = self._borrowed.popleft()
-            with contextlib.suppress(CudaError), self.current:
-                self.api.event_synchronize(event)
-                self.api.event_destroy(event)
+        kept: list[object] = []  # released without the lock
+        with contextlib.suppress(CudaError), self.current:
+            kept = self._marks.drain()
+        kept.clear()
         with self.lock:
             self._remains.release()
 

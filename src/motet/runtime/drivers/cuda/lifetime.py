@@ -47,6 +47,7 @@ class Remains:
     pool: Destroyable
     lanes: list[StreamHandles]
     products: Closable
+    marks: Closable
     _process: int = field(default_factory=os.getpid)
     _is_released: bool = False
 
@@ -56,8 +57,8 @@ class Remains:
             return
         self._is_released = True
         steps = (
-            self._wait, self.staging.close, self.lifetimes.close, self.products.close, self._destroy_lanes,
-            self.pool.destroy,
+            self._wait, self.staging.close, self.lifetimes.close, self.products.close, self.marks.close,
+            self._destroy_lanes, self.pool.destroy,
         )
         for step in steps:
             with suppress(CudaError), self.current:

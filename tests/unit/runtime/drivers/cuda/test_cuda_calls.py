@@ -65,7 +65,7 @@ def opened(fake: FakeApi):
         gate.set()
     for session in sessions:
         session.close()
-    assert not fake.blocks and fake.retained == 0
+    assert not fake.blocks and fake.retained == 0 and not fake.alive["event"]
 
 
 def numbers(count: int, seed: int = 0) -> np.ndarray:
@@ -125,6 +125,39 @@ def test_memory_of_others_is_kept_until_it_was_used(opened: Open, fake: FakeApi,
     assert all(tensor() is None for tensor in tensors)
     fake.stream_synchronize(stream)
     fake.stream_destroy(stream)
+
+
+def test_a_stream_that_is_slow_keeps_no_memory_of_another(opened: Open, fake: FakeApi):
+    session = opened(4, rows=17)
+    slow, quick = fake.stream_create(), fake.stream_create()
+    release = fake.hold(slow)
+    tensors = {stream: Tensor(numbers(17)) for stream in (slow, quick)}
+    kept = {stream: weakref.ref(tensor) for stream, tensor in tensors.items()}
+    for stream in (slow, quick):
+        session(tensors.pop(stream), stream=stream)
+    fake.stream_synchronize(quick)
+    session(Tensor(numbers(17)), stream=quick)
+    gc.collect()
+    assert kept[slow]() is not None and kept[quick]() is None
+    release()
+    for stream in (slow, quick):
+        fake.stream_synchronize(stream)
+        fake.stream_destroy(stream)
+
+
+def test_calls_record_the_same_events_again(opened: Open, fake: FakeApi):
+    session = opened(1, rows=8)
+    stream, producer = fake.stream_create(), fake.stream_create()
+    for turn in range(20):
+        x = numbers(8, turn)
+        y = session(Tensor(x, producer), stream=stream)
+        fake.stream_synchronize(stream)
+        np.testing.assert_array_equal(y.numpy(), expected_chain(x, 1))
+        if turn == 3:
+            made = fake.calls["event_create"]
+    assert fake.calls["event_create"] == made
+    for each in (stream, producer):
+        fake.stream_destroy(each)
 
 
 def test_a_call_begins_after_what_the_producer_has_on_its_stream(opened: Open, fake: FakeApi):
