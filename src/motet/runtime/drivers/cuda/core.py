@@ -33,6 +33,7 @@ class CudaCore:
         self.overlaps = overlap
         self.current = Current(api, api.retain(ordinal))
         self._closed = False
+        self._closing = threading.RLock()
         self._lifetimes = ResourceLifetimes()
         self._queues: list[StreamQueue] = []
 

@@ -256,9 +256,12 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
     def close(self) -> None:
         if os.getpid() != self.process:
             return
+        with self._closing:  # by other threads, which have closed it once they are here
+            if not self._closed:
+                self._close()
+
+    def _close(self) -> None:
         with self.lock:
-            if self._closed:
-                return
             self._closed = True
             self._stream_memory.clear()
             self._captured.clear()
