@@ -31,7 +31,6 @@ from motet.errors import CompileError, Location, OptionError
 from motet.pytorch import (
     adaptive_pools,
     decompositions,
-    deformed,
     experts,
     fourier_forms,
     gradients,
@@ -191,7 +190,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
         own[torch.ops.prims.fma.default] = _fma
     modules = (
         decompositions, normalizations, orders, writes, transformers, experts, fourier_forms, gradients, recurrences,
-        resizing, windows, adaptive_pools, searches, deformed,
+        resizing, windows, adaptive_pools, searches,
     )  # fmt: skip
     made = (module.decompositions() for module in modules)
     return {**get_decomposition_table(), **{key: value for table in made for key, value in table.items()}, **own}

@@ -35,14 +35,13 @@ F, I8, U8, I64 = TensorProto.FLOAT, TensorProto.INT8, TensorProto.UINT8, TensorP
         (model("Unique", [(F, [0])], (F, [None]), axis=0), "Unique with an operand .* without elements"),
         (model("LSTM", [(F, ["t", 1, 3]), (F, [1, 8, 3]), (F, [1, 8, 2]), (F, [1, 16]), (TensorProto.INT32, [1])],
                (F, ["t", 1, 1, 2]), hidden_size=2), "LSTM of this form, for a number of steps that only a call knows"),
-        (model("GridSample", [(F, [1, 1, "h", 2]), (F, [1, 2, 4, 2])], (F, [1, 1, 2, 4])), "GridSample .* for batches"),
         (model("Einsum", [(F, [2, 2, 3]), (F, [4, 3, 2])], (F, [4, 2, 2]), equation="aij,ajk->aik"),
          r"operator Einsum \(operator set 20\) has no lowering for inputs of float\[2, 2, 3\], .*equation=aij,"),
         (model("Clip", [(U8, []), (U8, [1, 2])], (U8, [])), r"operator Clip: operand 1 has the extents \[1, 2\]"),
         (model("HannWindow", [(U8, [1, 8])], (F, [None])), r"operator HannWindow: operand 0 has the extents \[1, 8\]"),
         (model("Tile", [(F, [4]), (I64, [])], (F, [None])), r"operator Tile: operand 1 has the extents \[\]"),
     ],
-    ids=["step", "rows", "of-data", "lengths", "extents", "form", "limit", "size", "repeats"],
+    ids=["step", "rows", "of-data", "lengths", "form", "limit", "size", "repeats"],
 )
 def test_operators_that_are_not_known_are_named(data: bytes, what: str) -> None:
     with pytest.raises(CompileError, match=f"node 'node': {what}"):

@@ -28,7 +28,8 @@ DEMANDS: dict[str, tuple[Sequence[int], dict[str, Any], Sequence[str]]] = {
     "Concat": ([2, 2], {"axis": -1}, [EQUAL(0, 1, 0, 0)]),
     "Einsum": ([4, 3], {"equation": "b...i,...ij->b...j"}, [EQUAL(1, 1, 3, 0), EITHER(0, 1, 2, 0)]),
     "GatherElements": ([2, 2], {"axis": 1}, ["axis 0 of input 1 must be at most axis 0 of input 0"]),
-    "GridSample": ([5, 5], {}, [EQUAL(0, 1, 0, 0), "axis 4 of input 1 must be 3"]),
+    "GridSample": ([5, 5], {}, [EQUAL(0, 1, 0, 0), "axis 4 of input 1 must be 3", *(
+        f"axis {axis} of input 0 must be at least 1" for axis in (2, 3, 4))]),
     "DequantizeLinear": ([2, 2], {"axis": 1, "block_size": 4}, [
         EQUAL(0, 1, 0, 0), "axis 1 of input 1 must be the number of blocks of 4 along axis 1 of input 0"]),
 }  # fmt: skip

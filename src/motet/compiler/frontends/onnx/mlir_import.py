@@ -18,12 +18,12 @@ from motet.compiler.frontends.exact_extrema import exact_extrema
 from motet.compiler.frontends.onnx.assert_demands import simplify_asserted
 from motet.compiler.frontends.onnx.bodies import all_nodes
 from motet.compiler.frontends.onnx.conditional_loops import settle_loops
+from motet.compiler.frontends.onnx.defined_operators import defer_defined, settle_defined
 from motet.compiler.frontends.onnx.empty_tensors import refuse_empty
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
 from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
 from motet.compiler.frontends.onnx.model import OnnxModel
-from motet.compiler.frontends.onnx.resize import defer_resizes, settle_resizes
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
 from motet.compiler.frontends.onnx.settle_extents import settle_extents
@@ -140,14 +140,14 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         settle_loops(module)
         settle_extents(module, model)
         defer_integers(module)
-        defer_resizes(module)
+        defer_defined(module)
         settle_products(module)
         settle_suppressions(module)
         exact_equality(module)
         run_pipeline(module, _FROM_ONNX)
         run_pipeline(module, f"{_KNOWN if shapes_known(module) else _UNKNOWN},{_TO_BACKEND}")
         settle_integers(module)
-        settle_resizes(module)
+        settle_defined(module)
         settle_views(module)
         settle_grouped_convolutions(module)
         settle_pads(module)

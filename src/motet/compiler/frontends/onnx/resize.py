@@ -2,8 +2,7 @@
 
     %y = torch.operator "onnx.Resize"(%x, %none, %scales) {torch.onnx.mode = "linear"}   →   linalg.generic …
 
-Scales and sizes that a call gives must lead to the extents of the result, where these are known. The operators are
-deferred, as in `integers.py`, until the wheel has converted loops and branches, whose bodies they may be in.
+Scales and sizes that a call gives must lead to the extents of the result, where these are known.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.operator_node import OperatorNode, Reader
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.tensors import TorchKind, builtin, kind_of, know_operations, replace
+from motet.compiler.frontends.onnx.tensors import TorchKind, builtin
 from motet.compiler.frontends.onnx.torch_operands import assert_that, write
 from motet.compiler.frontends.onnx.writing import ModelFacts, refused
-from motet.compiler.frontends.torch.operands import is_none, operator_name, operators
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
@@ -30,8 +29,6 @@ from motet.compiler.operators.resize import MODES, POSITIONS, ROUNDINGS, Filter,
 if TYPE_CHECKING:
     import onnx
 
-_NAMES = ("onnx.Resize", "onnx.Upsample")
-_DEFERRED = "torch.motet."
 _CHOICES = {
     "mode": MODES, "coordinate_transformation_mode": POSITIONS, "nearest_mode": ROUNDINGS,
     "keep_aspect_ratio_policy": ("stretch", "not_larger", "not_smaller"),
@@ -62,26 +59,6 @@ def check_resize(node: onnx.NodeProto, facts: ModelFacts) -> None:
         raise refused(node, facts, "with antialias to extents that only a call knows", "known extents or scales")
 
 
-def defer_resizes(module: ir.Module) -> None:
-    """Renames the operators in `module`, in the dialect `torch` with ONNX operators, for `settle_resizes`."""
-    for op in operators(module, *_NAMES):
-        op.attributes["name"] = ir.StringAttr.get(_DEFERRED + operator_name(op), op.context)
-
-
-def settle_resizes(module: ir.Module) -> None:
-    """Lowers deferred operators in `module`, in the dialect `torch`."""
-    found = operators(module, *(_DEFERRED + name for name in _NAMES))
-    if found:
-        know_operations(module)
-    for op in found:
-        with op.context, op.location, ir.InsertionPoint(op):
-            kind = kind_of(op.results[0])
-            assert kind is not None
-            node = _ResizeNode(op, builtin(op.operands[0]), kind)
-            value = resize(node.source, node.axes(), node.filter, unsigned=kind.unsigned)
-            replace(op, value if value.type == kind.builtin else create("tensor.cast", kind.builtin, [value]))
-
-
 @dataclass(frozen=True)
 class _GivenNumbers:
     """The numbers of an operand: constants, or a tensor of the call."""
@@ -105,7 +82,7 @@ class _GivenNumbers:
 
 @dataclass(frozen=True)
 class _ResizeNode:
-    op: ir.Operation
+    node: OperatorNode
     source: ir.Value
     result: TorchKind
 
@@ -113,41 +90,28 @@ class _ResizeNode:
     def f(self) -> Floats:
         return Floats(ir.F64Type.get())
 
-    def text(self, name: str, default: str) -> str:
-        key = f"torch.onnx.{name}"
-        return ir.StringAttr(self.op.attributes[key]).value if key in self.op.attributes else default
-
-    def number(self, name: str, default: float) -> float:
-        key = f"torch.onnx.{name}"
-        if key not in self.op.attributes:
-            return default
-        value = self.op.attributes[key]
-        return ir.IntegerAttr(value).value if isinstance(value, ir.IntegerAttr) else ir.FloatAttr(value).value
-
     @property
     def is_legacy(self) -> bool:
         """Whether it is one of the operator sets up to 10, whose operands are the tensor and the scales."""
-        return len(self.op.operands) == 2
+        return len(self.node.op.operands) == 2
 
     @cached_property
     def filter(self) -> Filter:
         positions, rounding = ("asymmetric", "floor") if self.is_legacy else ("half_pixel", "round_prefer_floor")
         return Filter(
-            self.text("mode", "nearest"), self.text("coordinate_transformation_mode", positions),
-            self.text("nearest_mode", rounding), self.number("cubic_coeff_a", -0.75),
-            bool(self.number("antialias", 0)), bool(self.number("exclude_outside", 0)),
-            self.number("extrapolation_value", 0.0), single=bool(self.number("motet.single", 0)),
+            self.node.text("mode", "nearest"), self.node.text("coordinate_transformation_mode", positions),
+            self.node.text("nearest_mode", rounding), self.node.number("cubic_coeff_a", -0.75),
+            bool(self.node.number("antialias", 0)), bool(self.node.number("exclude_outside", 0)),
+            self.node.number("extrapolation_value", 0.0), single=bool(self.node.number("motet.single", 0)),
         )  # fmt: skip
 
     def operand(self, place: int) -> _GivenNumbers | None:
-        there = len(self.op.operands) > place and not is_none(self.op.operands[place])
-        return _GivenNumbers.of(self.op.operands[place]) if there else None
+        return _GivenNumbers.of(self.node.op.operands[place]) if self.node.has(place) else None
 
     def axes(self) -> list[ResizedAxis]:
         """The axes that change; what a call gives must leave batches and channels as they are."""
-        rank, key = len(self.result.extents), "torch.onnx.axes"
-        given = ir.ArrayAttr(self.op.attributes[key]) if key in self.op.attributes else range(rank)
-        named = [(each if isinstance(each, int) else ir.IntegerAttr(each).value) % rank for each in given]
+        rank = len(self.result.extents)
+        named = [axis % rank for axis in self.node.integers("axes", range(rank))]
         region = None if self.is_legacy else self.operand(1)
         scales, sizes = (self.operand(1), None) if self.is_legacy else (self.operand(2), self.operand(3))
         cropped = self.filter.positions == "tf_crop_and_resize" and region is not None
@@ -197,7 +161,7 @@ class _ResizeNode:
 
     def _common_ratio(self, named: Sequence[int], sizes: _GivenNumbers) -> float | ir.Value | None:
         """The least or largest ratio of all axes; None if each has its own."""
-        policy = self.text("keep_aspect_ratio_policy", "stretch")
+        policy = self.node.text("keep_aspect_ratio_policy", "stretch")
         if policy == "stretch":
             return None
         extents = [self._size(axis) for axis in named]
@@ -220,3 +184,11 @@ class _ResizeNode:
             same = self.f.of(one.scale) == 1
         assert_that(same, f"{'sizes' if one.scale is None else 'scales'} must keep the extents of the first two axes")
         return True
+
+
+def _resize(node: OperatorNode) -> ir.Value:
+    one = _ResizeNode(node, node.tensor(0), node.result)
+    return resize(one.source, one.axes(), one.filter, unsigned=one.result.unsigned)
+
+
+READERS: dict[str, Reader] = {"Resize": _resize, "Upsample": _resize}

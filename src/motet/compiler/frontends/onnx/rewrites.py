@@ -39,7 +39,7 @@ from motet.compiler.frontends.onnx import (
     random,
     recurrent,
     reductions,
-    sampling,
+    regions,
 )
 from motet.compiler.frontends.onnx.bodies import each_body
 from motet.compiler.frontends.onnx.model import OnnxModel
@@ -298,7 +298,7 @@ def _collected(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] 
 
 
 _CHECKS: dict[str, Callable[[onnx.NodeProto, ModelFacts], None]] = {
-    **pools.CHECKS,
+    **pools.CHECKS, **regions.CHECKS,
     "LRN": _check_response_norm,
     "Split": _check_split,
     "Resize": check_resize,
@@ -313,6 +313,5 @@ _RULES: dict[str, Rule] = {
     **activations.RULES, **control.RULES, **movement.RULES, **norms.RULES, **ordering.RULES,
     **pools.RULES, **products.RULES, **linear_quantisation.RULES, **quantised.RULES,
     **quantised_convolutions.RULES, **random.RULES, **recurrent.RULES, **reductions.RULES,
-    **sampling.RULES,
     "AffineGrid": _affine_grid, "CumSum": _cum_sum, "Slice": _slice,
 }  # fmt: skip

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.frontends.onnx.tensors import is_used, replace_all
-from motet.compiler.frontends.torch.region_operands import RegionOperands
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import create
 from motet.compiler.ir.loops import repeat
 from motet.compiler.operators.arithmetic import Real
 from motet.compiler.operators.pointwise import clamped, size_of
+from motet.compiler.operators.regions import RegionOperands
 
 _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
 
@@ -23,17 +23,27 @@ _LOWEST = -3.4028234663852886e38  # where maxima begin, also in float64
 def lower_pool(operator: ir.Operation, of: RegionOperands) -> None:
     """Replaces `operator`, whose second result is the place of each maximum, or the channel of each mean."""
     if of.is_split:
-        replace_all(operator, [of.pointwise(of.kind, lambda loops: _mean(of, loops)), *of.channels(operator)])
+        replace_all(operator, [of.pointwise(of.kind, lambda _, loops: _mean(of, loops)), *channels(operator, of)])
         return
     word = ir.IntegerType.get_signless(32)
-    places = of.pointwise(word, lambda loops: _largest(of, loops)[1]) if is_used(operator.results[1]) else None
-    replace_all(operator, [of.pointwise(of.kind, lambda loops: _largest(of, loops)[0]), places])
+    places = of.pointwise(word, lambda _, loops: _largest(of, loops)[1]) if is_used(operator.results[1]) else None
+    replace_all(operator, [of.pointwise(of.kind, lambda _, loops: _largest(of, loops)[0]), places])
+
+
+def channels(operator: ir.Operation, of: RegionOperands) -> list[ir.Value | None]:
+    """The further results of an operator: the channel of the image that each element is from, if it is used."""
+    word = ir.IntegerType.get_signless(32)
+    return [
+        of.pointwise(word, lambda _, loops: create("arith.index_cast", word, [of.channel(loops)]))
+        if is_used(result) else None
+        for result in list(operator.results)[1:]
+    ]
 
 
 def _ends(of: RegionOperands, axis: int, loops: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value]:
     """The first element of a cell along an axis, and the one after its last."""
     f = of.floats
-    low, high = (f.round_away(of.number(loops[0], column) * of.scale) for column in (2 - axis, 4 - axis))
+    low, high = (f.round_away(end) for end in of.ends(loops[0], axis))
     length = high - low
     width, cell = f.most(length if of.is_split else length + 1, 1) / of.cells[axis], f.of_index(loops[2 + axis])
     begin, end = f.floor(cell * width), f.ceil((cell + 1) * width)
@@ -54,7 +64,7 @@ def _largest(of: RegionOperands, loops: Sequence[ir.Value]) -> tuple[ir.Value, i
         start = create("arith.muli", y.type, [y, width])
 
         def column(x: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
-            value = of.read(plane, clamped(y, ends[0]), clamped(x, ends[1]))
+            value = of.read(plane, (clamped(y, ends[0]), clamped(x, ends[1])))
             place = create("arith.index_cast", word, [create("arith.addi", y.type, [start, x])])
             most = Real(before[0])
             more = value > most
@@ -74,7 +84,7 @@ def _mean(of: RegionOperands, loops: Sequence[ir.Value]) -> ir.Value:
 
     def row(y: ir.Value, before: Sequence[ir.Value]) -> Sequence[ir.Value]:
         y = clamped(y, ends[0])
-        return repeat(*columns, before, lambda x, sums: [Real(sums[0]) + of.read(plane, y, clamped(x, ends[1]))])
+        return repeat(*columns, before, lambda x, sums: [Real(sums[0]) + of.read(plane, (y, clamped(x, ends[1])))])
 
     total = Real(repeat(*rows, [f.of(0)], row)[0])
     high, wide = (f.of_index(create("arith.subi", end.type, [end, begin])) for begin, end in (rows, columns))
