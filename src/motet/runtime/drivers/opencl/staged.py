@@ -43,7 +43,7 @@ class StagedCall:
             _host_tensor(each, spec) if spec.destination is None else None
             for each, spec in zip(results, signature.results, strict=True)
         ]
-        returned = self.callee.fallback((*given, tuple(out)), None)
+        returned = self.callee.fallback((*given, *out), None)
         made = list(returned) if isinstance(returned, tuple) else [returned] if results else []
         self._transfer(results, made, (), write=True)
         event = api.user_event(self.queue.context)
