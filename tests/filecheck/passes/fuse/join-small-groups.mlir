@@ -1,6 +1,7 @@
 // RUN: motet opt %s --pipeline join-small-groups | filecheck %s
 
 #same = affine_map<(a) -> (a)>
+#two = affine_map<(a, b) -> (a, b)>
 
 // Both read arguments alone. What reads the first of them, and a tensor that fills a GPU, stay as they are.
 // CHECK-LABEL: func.func @main
@@ -41,4 +42,30 @@ func.func @main(%x: tensor<50xf32>, %y: tensor<70xf32>, %z: tensor<2000000xf32>)
     linalg.yield %v : f32
   } -> tensor<2000000xf32>
   return %s, %t, %u, %w : tensor<50xf32>, tensor<70xf32>, tensor<25xf32>, tensor<2000000xf32>
+}
+
+// A concatenation of other shapes of results stays apart.
+// CHECK-LABEL: func.func @reshaped
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: tensor.concat
+// CHECK-NOT: motet.beside
+func.func @reshaped(%x: tensor<2x3xf32>, %y: tensor<6xf32>) -> tensor<12xf32> {
+  %e = tensor.empty() : tensor<2x3xf32>
+  %f = tensor.empty() : tensor<6xf32>
+  %s = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<2x3xf32>) outs(%e : tensor<2x3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.exp %in : f32
+    linalg.yield %v : f32
+  } -> tensor<2x3xf32>
+  %t = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%y : tensor<6xf32>) outs(%f : tensor<6xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.log %in : f32
+    linalg.yield %v : f32
+  } -> tensor<6xf32>
+  %c = tensor.collapse_shape %s [[0, 1]] : tensor<2x3xf32> into tensor<6xf32>
+  %u = tensor.concat dim(0) %c, %t {motet.together} : (tensor<6xf32>, tensor<6xf32>) -> tensor<12xf32>
+  return %u : tensor<12xf32>
 }

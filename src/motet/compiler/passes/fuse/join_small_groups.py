@@ -14,7 +14,7 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import captured_values
-from motet.compiler.kernels.roles import Role
+from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import Group, Grouping, group_block
 from motet.compiler.passes.fuse.marks import BESIDE, TOGETHER
@@ -103,10 +103,19 @@ def _is_small(group: Group) -> bool:
 
 
 def _is_put_together(group: Group, launch: _Neighbours) -> bool:
-    """Whether a group concatenates results of a launch alone, which then writes them to their places."""
+    """Whether a group concatenates results of a launch alone, which then writes them to their places. It cannot do so
+    with other shapes of them."""
     return group.role is Role.MOVEMENT and TOGETHER in group.operations[-1].attributes and (
         bool(group.depends) and group.depends <= set(launch.groups)
+        and not any(map(_is_reshaped, group.operations[-1].operands))
     )
+
+
+def _is_reshaped(value: ir.Value) -> bool:
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name not in ALIASES:
+        return False
+    reshape = value.owner.operation
+    return not is_unit_reshape(reshape) or _is_reshaped(reshape.operands[0])
 
 
 def _tensors(group: Group) -> set[ir.Value]:
