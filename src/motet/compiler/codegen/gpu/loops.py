@@ -19,6 +19,7 @@ from motet.compiler.targets.gpu import GpuTarget
 
 _POINTS = 1024
 _SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
+_VECTOR = 8  # elements of such an access
 _SQUARE = 64
 _SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
 _REDUCING_POINTS = 128
@@ -27,11 +28,13 @@ _PATCHES = (32, 64, 128, 256, 512)  # widths of a patch
 
 @dataclass(frozen=True)
 class LineTile:
-    """A tile of `points` contiguous points of the result."""
+    """A tile of `points` contiguous points of the result. `apart` gives the last one code of its own: masks that end
+    within a vector would divide the accesses of all others."""
 
     points: int
     warps: int
     label: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,20 @@ def _tiles(
         return (_line(parallel, _REDUCING_POINTS),)
     if task.gathers and len(parallel) > 1:
         return (_patch(parallel),)
-    count = total(parallel).known or 0
+    count = total(parallel)
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
-    if not short or count < _SHORT_POINTS * target.processors:
-        return (_line(parallel, _POINTS),)
+    apart = short and not task.gathers and (count.known is None or count.factor % _VECTOR != 0)
+    if not short or (count.known or 0) < _SHORT_POINTS * target.processors:
+        return (_line(parallel, _POINTS, apart=apart),)
     # the smaller tile in case registers do not suffice
-    return tuple(_line(parallel, points, f"{points} points") for points in (_SHORT_POINTS, _POINTS))
+    return tuple(_line(parallel, points, f"{points} points", apart) for points in (_SHORT_POINTS, _POINTS))
 
 
-def _line(parallel: Sequence[Loop], most: int, label: str = "") -> LineTile:
+def _line(parallel: Sequence[Loop], most: int, label: str = "", apart: bool = False) -> LineTile:
     """A tile of at most `most` points."""
     count = total(parallel)
     points = most if count.known is None else min(most, power_of_two(count.factor))
-    return LineTile(points, max(1, min(4, points // 32)), label)
+    return LineTile(points, max(1, min(4, points // 32)), label, apart and points == most)
 
 
 def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:

@@ -27,10 +27,20 @@ def _line(plan: LoopsPlan, tile: LineTile) -> Form:
     count = total(plan.parallel)
     w = Writer(task.kernel, task.buffers, (tile.points,))
     w.exact_quotients = True
-    point = w.define("o", f"{w.program()} * {tile.points} + {w.range(0)}")
-    if count.known is None or count.factor % tile.points:
-        w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
+    program = w.program()
+    point = w.define("o", f"{program} * {tile.points} + {w.range(0)}")
     at = w.decompose(Coordinate(point, frozenset({0})), plan.parallel) if plan.parallel else {}
+    is_ragged = count.known is None or count.factor % tile.points
+    if is_ragged and tile.apart:
+        w.line(f"if {program} < {w.extent(count)} // {tile.points}:")
+        w.level += 1
+        _points(w, task, at, plan.reduction)
+        w.remembered = {}
+        w.level -= 1
+        w.line("else:")
+        w.level += 1
+    if is_ragged:
+        w.masks[0] = w.define("m", f"{point} < {w.extent(count)}")
     _points(w, task, at, plan.reduction)
     return Form(w.module(task.symbol, task.about), ceiling(count, tile.points), tile.warps, label=tile.label,
                 tiles=(tile_along(plan.parallel, tile.points),))
