@@ -29,6 +29,7 @@ _LEAST_DEPTH = 128  # minimum K of one piece of a product
 _FEW_PIECES = 8  # of windows of 16-bit floats
 _MANY_PIECES = 8  # of windows of f32, from which on their layouts do not matter
 _LONG = 1024  # K from which on products are split
+_LONG_WITHOUT_UNITS = 512  # the same of f32, whose tiles have more programs on an SM, as measured on an H200
 _LONGER = 2049  # the same if there are enough narrow tiles of 16-bit floats, as measured on an H100
 _SLIM, _ENOUGH = 16, 64  # columns of a narrow tile, and the number of them that is enough
 _HOPPER = 90
@@ -183,13 +184,15 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     if any(not isinstance(size, int) for size in stage.sizes):
         return 1
     batch, m, n, k = (_known(stage, part) for part in (dims.batch, dims.m, dims.n, dims.k))
-    fast = target.architecture == _HOPPER and _factor_dtype(kernel, stage) in ("f16", "bf16")
+    factor, windowed = _factor_dtype(kernel, stage), any(map(is_windowed, stage.inputs))
+    fast = target.architecture == _HOPPER and factor in ("f16", "bf16")
     enough = fast and batch * -(-m // _SIDE) * -(-n // _SLIM) >= _ENOUGH
-    if k < (_LONGER if enough else _LONG):
+    slow = factor == "f32" and target.precision == "ieee" and not windowed
+    if k < (_LONGER if enough else _LONG_WITHOUT_UNITS if slow else _LONG):
         return 1
     tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
-    most = _FEW_PIECES if any(map(is_windowed, stage.inputs)) and _factor_dtype(kernel, stage) != "f32" else k
-    return min(k // _LEAST_DEPTH, 2 * target.processors // tiles, most)
+    most = _FEW_PIECES if windowed and factor != "f32" else k
+    return min(k // _LEAST_DEPTH, (4 if slow else 2) * target.processors // tiles, most)
 
 
 def sums_channels_last(kernel: Kernel, stage: Stage) -> Kernel:
