@@ -1,11 +1,11 @@
 // RUN: motet opt %s --pipeline normalise,outline-kernels,fold-constants | filecheck %s
 
-// The root of a number that all channels share is computed now, without operands; numbers of places are not, which cost
-// nothing where they are read.
+// The root of a number that all channels share and a table of places are computed now, without operands.
 // CHECK-LABEL: func.func @main
 // CHECK-SAME: tensor<64xf32> {motet.parameter = "folded_
-// CHECK-NOT: tensor<64xi64> {motet.parameter
-// CHECK: -> (tensor<64xi64>, tensor<64x16xf32>)
+// CHECK-SAME: tensor<64xi64> {motet.parameter = "folded_
+// CHECK-SAME: -> (tensor<64xi64>, tensor<64x16xf32>)
+// CHECK-NOT: linalg.index
 #one = affine_map<(i) -> (i)>
 #two = affine_map<(i, j) -> (i, j)>
 #row = affine_map<(i, j) -> (i)>

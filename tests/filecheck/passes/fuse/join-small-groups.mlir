@@ -44,6 +44,38 @@ func.func @main(%x: tensor<50xf32>, %y: tensor<70xf32>, %z: tensor<2000000xf32>)
   return %s, %t, %u, %w : tensor<50xf32>, tensor<70xf32>, tensor<25xf32>, tensor<2000000xf32>
 }
 
+// What is computed of a parameter alone is left to fold-constants.
+// CHECK-LABEL: func.func @with_parameter
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.exp
+// CHECK-NOT: motet.beside
+// CHECK: math.log
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.sin
+func.func @with_parameter(%x: tensor<50xf32>, %w: tensor<50xf32> {motet.parameter = "w"}, %y: tensor<50xf32>)
+    -> (tensor<50xf32>, tensor<50xf32>, tensor<50xf32>) {
+  %e = tensor.empty() : tensor<50xf32>
+  %s = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%x : tensor<50xf32>) outs(%e : tensor<50xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.exp %in : f32
+    linalg.yield %v : f32
+  } -> tensor<50xf32>
+  %t = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%w : tensor<50xf32>) outs(%e : tensor<50xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.log %in : f32
+    linalg.yield %v : f32
+  } -> tensor<50xf32>
+  %u = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%y : tensor<50xf32>) outs(%e : tensor<50xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.sin %in : f32
+    linalg.yield %v : f32
+  } -> tensor<50xf32>
+  return %s, %t, %u : tensor<50xf32>, tensor<50xf32>, tensor<50xf32>
+}
+
 // A concatenation of other shapes of results stays apart.
 // CHECK-LABEL: func.func @reshaped
 // CHECK: linalg.generic {{.*}}motet.beside = 0

@@ -133,9 +133,9 @@ class _Evaluator:
 
 
 def _is_worthwhile(kernel: ir.Operation) -> bool:
-    """Whether a kernel without operands computes numbers, not places, which cost nothing where they are read."""
+    """Whether a kernel without operands computes numbers or tables of places, which a launch would store otherwise."""
     kind = ir.StringAttr(kernel.attributes[KIND]).value
-    return kind == Role.ELEMENTWISE.value and not find_operations(kernel, "linalg.index")
+    return kind in (Role.ELEMENTWISE.value, Role.MOVEMENT.value)
 
 
 def _mark(value: ir.Value, kernels: dict[str, ir.Operation]) -> None:

@@ -4,7 +4,7 @@
 
 Only element-wise kernels and reductions along rows are joined, of known extents, that follow one another and wait for
 equally many kernels in a row: none of those then waits for another, whichever are joined. A concatenation of their
-results joins them.
+results joins them. What is computed of constants alone stays separate, for `fold-constants`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import captured_values
+from motet.compiler.ir.program import parameters_of
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
 from motet.compiler.passes.base import FunctionPass
 from motet.compiler.passes.fuse.group import Group, Grouping, group_block
@@ -32,9 +33,9 @@ class JoinSmallGroups(FunctionPass):
     name = "join-small-groups"
 
     def run_on(self, function: ir.Operation) -> bool:
-        found = False
+        found, parameters = False, set(parameters_of(function))
         for block in function.regions[0].blocks:
-            for number, launch in enumerate(_launches(group_block(block))):
+            for number, launch in enumerate(_launches(group_block(block), parameters)):
                 found = True
                 for group in launch.groups:
                     mark = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
@@ -50,13 +51,20 @@ class _Neighbours:
     tensors: set[ir.Value] = field(default_factory=set[ir.Value])
 
 
-def _launches(grouping: Grouping) -> list[_Neighbours]:
+def _launches(grouping: Grouping, parameters: set[ir.Value]) -> list[_Neighbours]:
     """The launches of several groups."""
     position = {group: number for number, group in enumerate(grouping.groups)}
-    level = _levels(grouping.groups)
+    level = _levels(grouping.groups, set())
+    constant: set[Group] = set()
+    for group in sorted(grouping.groups, key=lambda group: level[group]):
+        if group.depends <= constant and _arguments(group, grouping) <= parameters:
+            constant.add(group)
+    level = _levels(grouping.groups, constant)
     open_launches: dict[int, _Neighbours] = {}
     made: list[_Neighbours] = []
     for group in grouping.groups:
+        if group in constant or not (_is_computed(group) or (_concatenates(group) and group.depends <= constant)):
+            continue
         if not _is_small(group):
             continue
         tensors = _tensors(group)
@@ -71,44 +79,51 @@ def _launches(grouping: Grouping) -> list[_Neighbours]:
         launch.tensors |= tensors
     several = [launch for launch in made if len(launch.groups) > 1]
     for group in grouping.groups:
-        launch = next((launch for launch in several if _is_put_together(group, launch)), None)
-        if launch is not None:
+        waits = group.depends - constant
+        launch = next((launch for launch in several if waits and waits <= set(launch.groups)), None)
+        if launch is not None and _concatenates(group):
             launch.groups.append(group)
     return several
 
 
-def _levels(groups: list[Group]) -> dict[Group, int]:
-    """How many groups in a row each waits for, at most."""
+def _levels(groups: list[Group], known: set[Group]) -> dict[Group, int]:
+    """How many groups in a row each waits for, at most, without those that are `known`."""
     found: dict[Group, int] = {}
     for group in groups:
         todo = [group]
         while todo:
             current = todo[-1]
-            missing = [other for other in current.depends if other not in found]
+            waits = current.depends - known
+            missing = [other for other in waits if other not in found]
             todo += missing
             if not missing:
-                found[current] = 1 + max((found[other] for other in current.depends), default=-1)
+                found[current] = 1 + max((found[other] for other in waits), default=-1)
                 todo.pop()
     return found
 
 
-def _is_small(group: Group) -> bool:
-    if group.role not in (Role.ELEMENTWISE, Role.GATHER, Role.REDUCTION):
-        return False
-    kinds = [
-        ir.RankedTensorType(value.type) for operation in group.operations
-        for value in (*operation.operands, *operation.results) if isinstance(value.type, ir.RankedTensorType)
-    ]
-    return all(kind.has_static_shape and prod(kind.shape) <= _POINTS for kind in kinds)
+def _arguments(group: Group, grouping: Grouping) -> set[ir.Value]:
+    """The arguments of the function that a group reads."""
+    found: set[ir.Value] = set()
+    todo = [value for operation in group.operations for value in captured_values(operation)]
+    while todo:
+        value = todo.pop()
+        if isinstance(value.owner, ir.Block):
+            found.add(value)
+        elif value.owner.operation not in grouping.owner:
+            todo += captured_values(value.owner.operation)
+    return found
 
 
-def _is_put_together(group: Group, launch: _Neighbours) -> bool:
-    """Whether a group concatenates results of a launch alone, which then writes them to their places. It cannot do so
-    with other shapes of them."""
-    return group.role is Role.MOVEMENT and TOGETHER in group.operations[-1].attributes and (
-        bool(group.depends) and group.depends <= set(launch.groups)
-        and not any(map(_is_reshaped, group.operations[-1].operands))
-    )
+def _is_computed(group: Group) -> bool:
+    return group.role in (Role.ELEMENTWISE, Role.GATHER, Role.REDUCTION)
+
+
+def _concatenates(group: Group) -> bool:
+    """Whether a group concatenates tensors, which the launches that make them write to their places. They cannot if
+    these have other shapes there."""
+    last = group.operations[-1]
+    return group.role is Role.MOVEMENT and TOGETHER in last.attributes and not any(map(_is_reshaped, last.operands))
 
 
 def _is_reshaped(value: ir.Value) -> bool:
@@ -116,6 +131,14 @@ def _is_reshaped(value: ir.Value) -> bool:
         return False
     reshape = value.owner.operation
     return not is_unit_reshape(reshape) or _is_reshaped(reshape.operands[0])
+
+
+def _is_small(group: Group) -> bool:
+    kinds = [
+        ir.RankedTensorType(value.type) for operation in group.operations
+        for value in (*operation.operands, *operation.results) if isinstance(value.type, ir.RankedTensorType)
+    ]
+    return all(kind.has_static_shape and prod(kind.shape) <= _POINTS for kind in kinds)
 
 
 def _tensors(group: Group) -> set[ir.Value]:

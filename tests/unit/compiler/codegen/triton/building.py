@@ -107,7 +107,11 @@ def interpret_checked(
     base["arena"] = base["parameter"] + len(made.parameters)
     launches: list[Any] = []
     for command in schedule.commands:
-        assert command.op == "dispatch"
+        if command.op == "copy":
+            places = [schedule.buffers[index] for index in command.buffers]
+            ends = [(base[place.kind] + place.index, GUARD + evaluate(place.offset, symbols)) for place in places]
+            launches.append((ends, evaluate(places[0].bytes, symbols)))
+            continue
         program = made.programs[command.kernel]
         forms = program.forms if form else [each for each in program.forms if "gluon" not in each.source]
         chosen = forms[min(form, len(forms) - 1)]  # Gluon has no interpreter

@@ -167,10 +167,15 @@ def load(source: str, symbol: str, folder: Path) -> Any:
 
 
 def perform(job: dict[str, Any], folder: Path) -> list[np.ndarray]:
-    """Run the launches of a job over its memories; the memories afterwards."""
+    """Run the launches and copies of a job over its memories; the memories afterwards."""
     memories = [np.array(memory) for memory in job["memories"]]
     with np.errstate(all="ignore"):
-        for source, symbol, tasks, buffers, sizes in job["launches"]:
+        for launch in job["launches"]:
+            if len(launch) == 2:
+                ((origin, begin), (target, start)), count = launch
+                memories[target][start : start + count] = memories[origin][begin : begin + count]
+                continue
+            source, symbol, tasks, buffers, sizes = launch
             function = load(source, symbol, folder)
             pointers = [
                 Pointer(memories[index].ctypes.data + offset, dtype) for index, offset, dtype in buffers
