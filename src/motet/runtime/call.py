@@ -84,11 +84,16 @@ class Call:
             tensor.write(array)
         for view, array in self.strided:
             np.copyto(view, array)
-        for index in self.for_jax:
-            self.returned[index] = to_jax(self.returned[index], sys.modules["jax"])
-        if len(self.returned) == 1:
-            return self.returned[0]
-        return tuple(self.returned) if self.returned else None
+        return value_of(self.returned, self.for_jax)
+
+
+def value_of(returned: list[Any], for_jax: Sequence[int]) -> Any:
+    """What a call with these results returns, of which those of `for_jax` become arrays of JAX."""
+    for index in for_jax:
+        returned[index] = to_jax(returned[index], sys.modules["jax"])
+    if len(returned) == 1:
+        return returned[0]
+    return tuple(returned) if returned else None
 
 
 def refuse_closed(name: str) -> NoReturn:

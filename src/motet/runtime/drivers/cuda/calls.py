@@ -10,7 +10,6 @@ devices take part, the call starts after the stream's work and has ended when it
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,6 +21,7 @@ import motet.runtime.tensors as tensors
 from motet.artifact.dtypes import DTYPES, spelling
 from motet.artifact.schema import Signature, TensorSpec
 from motet.errors import CallError
+from motet.runtime.call import value_of
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.drivers.cuda import external, libraries
 from motet.runtime.drivers.cuda.call_events import CudaCallEvent, event_handles, stream_handle
@@ -32,7 +32,7 @@ from motet.runtime.drivers.cuda.single_launch import DirectWork
 from motet.runtime.drivers.cuda.torch_call import TorchCall, torch_call
 from motet.runtime.foreign import Callee, Enqueued
 from motet.runtime.instantiate import Shape
-from motet.runtime.jax_arrays import jax_results, to_jax
+from motet.runtime.jax_arrays import jax_results
 from motet.runtime.overlaps import Range, check_overlaps, is_shared
 from motet.runtime.plan_executor import PlacedInstance
 from motet.runtime.pointer import Pointer
@@ -345,11 +345,7 @@ class _StreamCall:
 
     def _value_of(self, returned: list[Any]) -> Any:
         """What the call returns. Results are arrays of JAX if an argument is one."""
-        for index in jax_results(self.arguments, self.signature.results, self.out, returned):
-            returned[index] = to_jax(returned[index], sys.modules["jax"])
-        if len(returned) == 1:
-            return returned[0]
-        return tuple(returned) if returned else None
+        return value_of(returned, jax_results(self.arguments, self.signature.results, self.out, returned))
 
 
 def _borrowed(argument: GpuArgument) -> object:
