@@ -7,11 +7,12 @@ read-only; for those, this module reads the capsule. Source: dlpack.h of DLPack 
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import sys
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -138,8 +139,7 @@ def _export(value: Any) -> Any:
         return value.__dlpack__()
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """A tensor of another library: the address of its first element, and `strides` in bytes, None for C order. The
     library's memory is released with this object."""
 
@@ -251,7 +251,7 @@ def read_cuda_interface(interface: Mapping[str, Any], owner: object, where: str)
     address, read_only = interface["data"]
     strides = interface.get("strides")
     return Exported(
-        int(address or 0), tuple(int(extent) for extent in interface["shape"]),
+        int(address or 0), tuple(map(int, interface["shape"])),
         None if strides is None else [int(stride) for stride in strides], np.dtype(interface["typestr"]),
         bool(read_only), owner,
     )
@@ -289,10 +289,17 @@ def _drop(exported: Exported) -> None:
 
 
 class _Release:
-    """Calls a capsule's deleter when it is collected."""
+    """Calls a capsule's deleter when it is collected, unless the process ends."""
+
+    __slots__ = ("_deleter", "_managed")
 
     def __init__(self, deleter: int, managed: int) -> None:
-        weakref.finalize(self, _DELETER(deleter), managed).atexit = False
+        self._deleter = deleter
+        self._managed = managed
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            _DELETER(self._deleter)(self._managed)
 
 
 def _read(capsule: Any, where: str) -> Exported:
@@ -307,11 +314,13 @@ def _read(capsule: Any, where: str) -> Exported:
     else:
         raise CallError(f"{where}: what its __dlpack__ returns is not a DLPack capsule, or was used before")
     tensor = managed.tensor
-    dtype = _dtype(tensor, where)
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = (
-        [tensor.strides[axis] * dtype.itemsize for axis in range(tensor.ndim)] if tensor.strides else None
-    )
+    dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
+    if dtype is None:
+        raise CallError(f"{where}: DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes "
+                        "is not supported; expected whole bytes, as numpy arrays of ml_dtypes have them")  # fmt: skip
+    rank: int = tensor.ndim
+    shape = tuple(tensor.shape[:rank])
+    strides = [stride * dtype.itemsize for stride in tensor.strides[:rank]] if tensor.strides else None
     address = (tensor.data or 0) + tensor.byte_offset
     if 0 in shape:
         return Exported(address, shape, strides, dtype, read_only, None)  # the capsule frees itself
@@ -328,12 +337,12 @@ def _extent(shape: tuple[int, ...], strides: list[int] | None, itemsize: int) ->
     return sum(min(reach, 0) for reach in reaches), sum(max(reach, 0) for reach in reaches) + itemsize
 
 
-def _dtype(tensor: Any, where: str) -> np.dtype[Any]:
-    dtype = _EXTENDED.get((tensor.code, tensor.bits))
-    if dtype is None and tensor.code in _KINDS and tensor.bits % 8 == 0:
-        name = "bool" if tensor.code == 6 else f"{_KINDS[tensor.code]}{tensor.bits}"
-        dtype = np.dtype(name) if name in np.sctypeDict else None
-    if dtype is None or tensor.lanes != 1:
-        raise CallError(f"{where}: DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes "
-                        "is not supported; expected whole bytes, as numpy arrays of ml_dtypes have them")  # fmt: skip
-    return dtype
+@functools.cache
+def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any] | None:
+    """The dtype that DLPack describes so; None if numpy has none."""
+    if lanes != 1:
+        return None
+    if code in _KINDS and bits % 8 == 0:
+        name = "bool" if code == 6 else f"{_KINDS[code]}{bits}"
+        return np.dtype(name) if name in np.sctypeDict else None
+    return _EXTENDED.get((code, bits))

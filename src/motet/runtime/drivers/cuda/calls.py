@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -42,8 +42,7 @@ enqueues_state = False
 _SHARED_STREAMS = (0, 1, 2)  # handles of special streams, valid in every context
 
 
-@dataclass(frozen=True)
-class GpuArgument:
+class GpuArgument(NamedTuple):
     """A contiguous tensor on GPU `ordinal`. `tensor` keeps its memory alive; `producer` is the stream that computes it,
     if known."""
 
@@ -134,12 +133,12 @@ class _StreamCall:
         self.where = callee.where
         self.arguments = arguments
         self.out = out
-        loaded = libraries.loaded()
         there = [value for value in (*arguments, *out) if value is not None and is_on_gpu(value)]
-        owners = [library for library in loaded if any(library.owns(value) for value in there)]
-        self.library: Library | None = owners[0] if owners else None
-        self.loaded = loaded
-        self.home = _home(there, loaded)
+        self.there = set(map(id, there))
+        # Libraries that own none of the tensors need not be asked again.
+        self.loaded = [library for library in libraries.loaded() if any(library.owns(value) for value in there)]
+        self.library: Library | None = self.loaded[0] if self.loaded else None
+        self.home = _home(there, self.loaded)
         self.is_given = stream is not None
         self.stream = _handle(stream, signature.name) if stream is not None else self._current(self.home)
         self.destinations = {spec.destination for spec in signature.results if spec.destination is not None}
@@ -164,11 +163,12 @@ class _StreamCall:
         ]
         instance, again = self.callee.find(inputs)
         for argument, shape, where in zip(inputs, instance.inputs, self.where, strict=True):
-            tensors.check_shape(cast(Any, argument), shape.extents, where)
+            if argument.shape != shape.extents:
+                tensors.check_shape(cast(Any, argument), shape.extents, where)
         if not isinstance(instance, PlacedInstance):
             raise CallError(f"{self._name_of(inputs)}: lies on cuda:{self.home}, and nothing of this session does; "
                             f'load it with devices="cuda:{self.home}", or copy the tensor to the host')  # fmt: skip
-        device = _device_of(instance, self.home, self._name_of(inputs))
+        device = _device_of(instance, self.home, lambda: self._name_of(inputs))
         if self.is_given:
             _check_stream(device, self.stream, self.signature.name)
         self.device = device
@@ -195,7 +195,7 @@ class _StreamCall:
         instance, _ = self.callee.find(inputs)
         if not isinstance(instance, PlacedInstance):
             return list(self.arguments)
-        device = _device_of(instance, self.home, self._name_of(inputs))
+        device = _device_of(instance, self.home, lambda: self._name_of(inputs))
         device.let_queues_wait_for(self.stream)
         return [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
 
@@ -207,7 +207,7 @@ class _StreamCall:
         return found[0] if found else self.signature.name
 
     def _adopt(self, value: Any, spec: TensorSpec, where: str, *, writable: bool) -> Argument:
-        if not is_on_gpu(value):
+        if id(value) not in self.there:
             if writable:
                 raise CallError(f"{where}: a destination in the host's memory; expected a tensor on cuda:{self.home}")
             return HostArgument(tensors.adopt(value, spec, where, writable=False))
@@ -290,7 +290,7 @@ class _StreamCall:
                 place = cast(GpuArgument, inputs[spec.destination])
             elif given is not None:
                 value = given
-                if not is_on_gpu(given):
+                if id(given) not in self.there:
                     raise CallError(f"{where}: out in the host's memory; expected a tensor on cuda:{self.home}")
                 place = cast(GpuArgument, self._adopt(given, spec, where, writable=True))
                 tensors.check_shape(cast(Any, place), shape.extents, where)
@@ -333,7 +333,7 @@ class _StreamCall:
         device.let_queues_wait_for(self.stream)
         taken: list[Any] = [_taken(device, item) if isinstance(item, GpuArgument) else item.array for item in inputs]
         for value, place in zip(results, places, strict=True):
-            taken.append(value if place is None else _taken(_device_of(instance, place.ordinal, ""), place))
+            taken.append(value if place is None else _taken(_device_of(instance, place.ordinal, str), place))
         instance.run(taken)
         torch = self.library.torch if isinstance(self.library, libraries.Torch) else None
         returned = [
@@ -388,14 +388,14 @@ def _check_stream(device: CudaDevice, stream: int, name: str) -> None:
                         "the arguments lie")  # fmt: skip
 
 
-def _device_of(instance: PlacedInstance, ordinal: int, where: str) -> CudaDevice:
-    """The device of an instance that is GPU `ordinal`."""
+def _device_of(instance: PlacedInstance, ordinal: int, where: Callable[[], str]) -> CudaDevice:
+    """The device of an instance that is GPU `ordinal`. Raises CallError, which begins with `where`."""
     found = [loaded.device for loaded in instance.devices if isinstance(loaded.device, CudaDevice)]
     for device in found:
         if device.info.ordinal == ordinal:
             return device
     here = ", ".join(dict.fromkeys(loaded.device.info.uri for loaded in instance.devices))
-    raise CallError(f"{where}: lies on cuda:{ordinal}; this session works on {here}; copy it there")
+    raise CallError(f"{where()}: lies on cuda:{ordinal}; this session works on {here}; copy it there")
 
 
 def _direct(instance: PlacedInstance, device: CudaDevice) -> DirectWork | None:
@@ -433,6 +433,8 @@ def _check_overlaps(
     """Raises CallError if memory that is written is also read or written through another tensor."""
     destinations = [spec.destination for spec in signature.results]
     is_new = [own is None and value is None for own, value in zip(destinations, given, strict=True)]
+    if all(is_new):
+        return
     reads = [item.range for i, item in enumerate(inputs) if isinstance(item, GpuArgument) and i not in destinations]
     reads += [item.range for item, new in zip(results, is_new, strict=True) if new]
     if is_shared(reads, [item.range for item, new in zip(results, is_new, strict=True) if not new]):
