@@ -19,10 +19,10 @@ from motet.runtime.drivers.common.recording import bytes_of, check_size
 from motet.runtime.drivers.common.staging import StagingMemory, StagingSlot
 from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import WRONG_CONTEXT, CudaApi, CudaError, Gpu
-from motet.runtime.drivers.cuda.borrowed import StreamMarks
 from motet.runtime.drivers.cuda.core import CudaCore
 from motet.runtime.drivers.cuda.faults import passing_error
 from motet.runtime.drivers.cuda.memory import CudaBuffer, DriverPool
+from motet.runtime.drivers.cuda.stream_marks import StreamMarks
 
 
 class Forgetful(Protocol):
@@ -40,7 +40,7 @@ class CallerStreams(CudaCore):
             self._staging = StagingMemory(api)
         self._stream_memory: dict[int, CudaBuffer] = {}
         self._captured: list[CudaBuffer] = []
-        self._marks = StreamMarks(api)
+        self.marks = StreamMarks(api)
         self._direct: weakref.WeakSet[Forgetful] = weakref.WeakSet()
 
     @property
@@ -139,7 +139,7 @@ class CallerStreams(CudaCore):
         if stream == other:
             return
         with self.working():
-            self._marks.let_wait([stream], other)
+            self.marks.let_wait([stream], other)
 
     def let_stream_wait_for(self, stream: int, events: Sequence[Handle]) -> None:
         """Make later work on a stream run after `events` of callers. Raises DeviceError for an invalid one."""
@@ -160,13 +160,13 @@ class CallerStreams(CudaCore):
         ended: list[object] = []  # released after the lock
         with self.working():
             if not self.api.is_capturing(stream):
-                ended = self._marks.keep(stream, owners)
+                ended = self.marks.keep(stream, owners)
         ended.clear()
 
     def let_queues_wait_for(self, stream: Handle) -> None:
         """Make later submissions run after the current work of another library's stream on this GPU."""
         with self.working():
-            self._marks.let_wait([queue.stream for queue in self._queues], stream)
+            self.marks.let_wait([queue.stream for queue in self._queues], stream)
 
     def write_on_stream(self, target: CudaBuffer, source: np.ndarray[Any, Any], stream: int) -> None:
         """Host to device on a caller's stream; `source` has been read on return."""

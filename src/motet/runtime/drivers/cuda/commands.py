@@ -25,6 +25,7 @@ from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import CudaError
 from motet.runtime.drivers.cuda.core import CudaCore
 from motet.runtime.drivers.cuda.cublaslt import CublasError, Matmul
+from motet.runtime.drivers.cuda.lanes import CommandLanes, spread
 from motet.runtime.drivers.cuda.program import CudaExecutable, CudaKernel, alone, pack_size
 from motet.runtime.drivers.cuda.quick_calls import CudaLaunch, make_launch
 
@@ -37,8 +38,8 @@ _LIGHT = 48 << 10  # bytes of shared memory up to which several blocks fit on an
 _WORKSPACE_ALIGNMENT = 256  # of a library's workspace
 _OTHER_GRAPH = (1, 910)  # codes: an invalid value, and a topology that the graph cannot be updated to
 
-# Puts a command on a stream by calling the function, between two events, and returns the second one.
-Around = Callable[["CudaCommand", Handle, Callable[[], None]], Handle]
+# Puts a command on a stream by calling the function, and returns an event after it, at least if it is marked.
+Around = Callable[["CudaCommand", Handle, Callable[[], None], bool], Handle | None]
 Numbers = np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -204,27 +205,36 @@ class CudaCommandBuffer:
             if after is not None:
                 after(command)
 
-    def run_on(self, bases: tuple[int, ...], streams: Sequence[Handle], around: Around) -> None:
-        """Put the commands on several streams, so that independent ones may run concurrently, as in the graph. The
-        first stream begins before all others and ends after them; `around` puts a command on its stream between two
-        events, and returns the second one."""
+    def run_on(
+        self, bases: tuple[int, ...], lanes: CommandLanes, streams: Sequence[Handle], around: Around, *,
+        overlaps: bool = False,
+    ) -> None:
+        """Put the commands on several streams. The first stream begins before all others and ends after them; `around`
+        puts a command on its stream, and returns an event after it if it is marked. `overlaps` lets commands begin
+        early."""
         api = self._api
         self._point_to(bases)
-        lanes = spread([command.after for command in self.commands], len(streams))
-        begun = api.event_create()
-        api.event_record(begun, streams[0])
-        for stream in streams[1 : max(lanes, default=0) + 1]:
-            api.stream_wait(stream, begun)
-        ends: list[Handle] = []
-        for command, lane in zip(self.commands, lanes, strict=True):
+        if lanes.last:
+            begun = api.event_create()
+            api.event_record(begun, streams[0])
+            for stream in streams[1 : len(lanes.last) + 1]:
+                api.stream_wait(stream, begun)
+            api.event_destroy(begun)
+        ends: dict[int, Handle] = {}
+        for number, (command, lane) in enumerate(zip(self.commands, lanes.of, strict=True)):
             for before in command.after:
-                if lanes[before] != lane:
+                if lanes.of[before] != lane:
                     api.stream_wait(streams[lane], ends[before])
-            ends.append(around(command, streams[lane], functools.partial(self._put, command, streams[lane])))
-        for lane, end in zip(lanes, ends, strict=True):
-            if lane:
-                api.stream_wait(streams[0], end)
-        api.event_destroy(begun)
+            early = overlaps and command.early and command.after == (lanes.previous[number],)
+            put = functools.partial(self._put, command, streams[lane], early)
+            if (end := around(command, streams[lane], put, number in lanes.marked)) is not None:
+                ends[number] = end
+        for number in lanes.last:
+            api.stream_wait(streams[0], ends[number])
+
+    def lanes(self, count: int) -> CommandLanes:
+        """The commands spread over at most `count` streams."""
+        return spread([command.after for command in self.commands], count)
 
     def _put(self, command: CudaCommand, stream: Handle, early: bool = False) -> None:
         if command.launch is not None:
@@ -374,24 +384,6 @@ class CudaCommandBuffer:
             stream = self._capturing = api.stream_create()
             self._resources.add(lambda: api.stream_destroy(stream))
         return api.captured(stream, lambda: self._multiply(command, product, stream))
-
-
-def spread(after: Sequence[Sequence[int]], count: int) -> list[int]:
-    """The stream, of `count`, for each command, given its dependences: after the last command of a stream that it
-    depends on, else on an unused stream, else on the least used one."""
-    tails: dict[int, int] = {}  # last command by stream
-    lanes: list[int] = []
-    for number, needed in enumerate(after):
-        behind = [lane for lane, tail in tails.items() if tail in needed]
-        if behind:
-            lane = behind[0]
-        elif len(tails) < count:
-            lane = len(tails)
-        else:
-            lane = min(range(count), key=lanes.count)
-        lanes.append(lane)
-        tails[lane] = number
-    return lanes
 
 
 def _scratch_of(kernel: CudaKernel, scratch: int, tasks: int) -> int:

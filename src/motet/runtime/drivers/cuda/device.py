@@ -56,7 +56,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             self._queues = [StreamQueue(self, number) for number in range(queues)]
         self._remains = Remains(
             self.current, api, ordinal, self._lifetimes, self._staging, self._pool,
-            [queue.handles for queue in self._queues], self._products, self._marks,
+            [queue.handles for queue in self._queues], self._products, self.marks,
         )
         weakref.finalize(self, self._remains.release).atexit = False
 
@@ -225,13 +225,14 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
     def _run_profiled(
         self, work: CudaCommandBuffer, bases: tuple[int, ...], stream: Handle, profiler: Profiler, queue: int
     ) -> None:
-        def around(command: CudaCommand, stream: Handle, put: Callable[[], None]) -> Handle:
+        def around(command: CudaCommand, stream: Handle, put: Callable[[], None], _: bool) -> Handle:
             begin = profiler.mark(stream)
             put()
             kind = "copy" if command.bytes else "launch"
             return profiler.note(command.kernel, kind, queue, command.bytes, begin, stream, command.source)
 
-        work.run_on(bases, [stream, *profiler.streams], around)
+        streams = [stream, *profiler.streams]
+        work.run_on(bases, work.lanes(len(streams)), streams, around)
 
     # -- lifetime --------------------------------------------------------------------------------
 
@@ -271,7 +272,7 @@ class CudaDevice(CallerStreams, BaseDevice[CudaBuffer, CudaExecutable, CudaComma
             queue.stop()
         kept: list[object] = []  # released without the lock
         with contextlib.suppress(CudaError), self.current:
-            kept = self._marks.drain()
+            kept = self.marks.drain()
         kept.clear()
         with self.lock:
             self._remains.release()

@@ -3,7 +3,8 @@
 The work is a whole function on one GPU. Constants stay in place, and intermediate memory belongs to the stream
 (`CallerStreams.stream_memory`), so that only the addresses of arguments and results change between calls; graphs for
 earlier addresses are kept in `ready`. A single kernel is launched with a separate parameter array. On a stream that is
-being captured, the commands become part of the other library's graph, with memory that is never reused.
+being captured, the commands become part of the other library's graph, with their dependences and with memory that is
+never reused.
 
 Statuses of kernels that may fail are in pinned host memory, to which kernels write only if a check fails. As calls do
 not wait, the next call reports the failure.
@@ -16,12 +17,14 @@ from collections.abc import Callable, Sequence
 
 from motet.runtime.checks import Statuses
 from motet.runtime.device import Buffer
+from motet.runtime.drivers.common.streams import Handle
 from motet.runtime.drivers.cuda.api import CudaError
 from motet.runtime.drivers.cuda.caller_streams import CallerStreams
-from motet.runtime.drivers.cuda.commands import CudaCommandBuffer, GraphInstance
+from motet.runtime.drivers.cuda.commands import CudaCommand, CudaCommandBuffer, GraphInstance
 from motet.runtime.drivers.cuda.quick_calls import make_launch
 
 _MOST_READY = 256
+_MOST_LANES = 16  # branches of a captured graph
 _ALIGNMENT = 256  # bytes; of the kernels' scratch after the arena
 
 
@@ -89,7 +92,7 @@ class DirectWork:
                 with self._api.beside_captures():  # libraries, too, need it to load their code
                     base = self.device.captured_memory(self._memory) if self._memory else 0
                     bases = (*addresses, base, *self._fixed, base + self._scratch_at)
-                    self._commands.run_in_order(bases, stream)  # a graph cannot be launched in a capture
+                    self._capture(bases, stream)
                 return
             base = self.device.stream_memory(stream, self._memory) if self._memory else 0
             bases = (*addresses, base, *self._fixed, base + self._scratch_at)
@@ -108,6 +111,25 @@ class DirectWork:
                 self._single(addresses, stream)
             else:
                 self._commands.run_in_order(bases, stream)
+
+    def _capture(self, bases: tuple[int, ...], stream: int) -> None:
+        """Put the commands on a stream that is being captured, where a graph cannot be launched, and on streams beside
+        it, so that the captured graph has their dependences."""
+        marks, events = self.device.marks, list[Handle]()
+        lanes = self._commands.lanes(_MOST_LANES)
+
+        def around(command: CudaCommand, lane: Handle, put: Callable[[], None], is_marked: bool) -> Handle | None:
+            put()
+            if not is_marked:
+                return None
+            events.append(marks.record(lane))
+            return events[-1]
+
+        try:
+            streams = [stream, *marks.beside(stream, len(lanes.last))]
+            self._commands.run_on(bases, lanes, streams, around, overlaps=True)
+        finally:
+            marks.give_back(events)
 
     def _prepare_single(self) -> Callable[[Sequence[int], int], None] | None:
         """The work as one launch with a separate parameter array; None if it is not a single launch."""

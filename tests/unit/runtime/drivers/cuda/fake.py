@@ -53,15 +53,21 @@ class Function:
 
 
 class Commands:
-    """What is to be done on a stream; or, while it is captured, what would be."""
+    """What is to be done on a stream; or, while it is captured, what would be. `captured` is the graph that a program
+    captures, and `tails` are the nodes after which the next one comes."""
 
     def __init__(self) -> None:
         self.recorded: list[Callable[[], object]] | None = None
+        self.captured: Graph | None = None
+        self.tails: list[Node] = []
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self.get = self._queue.get
 
     def put(self, work: Callable[[], object] | None) -> None:
-        if self.recorded is not None and work is not None:
+        if self.captured is not None and work is not None:
+            self.tails = [Node("child", self.tails, values=[work])]
+            self.captured.nodes += self.tails
+        elif self.recorded is not None and work is not None:
             self.recorded.append(work)
         else:
             self._queue.put(work)
@@ -88,6 +94,7 @@ class Stream:
 class FakeEvent:
     timed: bool = False
     mark: threading.Event | None = None
+    captured: tuple[Graph, list[Node]] | None = None  # where it was recorded
     time: float = 0.0
     destroyed: bool = False
 
@@ -99,6 +106,15 @@ class Node:
     launch: CudaLaunch | None = None
     values: list[Any] = field(default_factory=list)
     early: bool = False
+
+    def history(self) -> set[Node]:
+        """The node, and all that it comes after, directly or not."""
+        found, left = {self}, [self]
+        while left:
+            more = set(left.pop().after) - found
+            found |= more
+            left += more
+        return found
 
 
 @dataclass(eq=False)
@@ -294,12 +310,42 @@ class FakeApi(CudaApi):
         return self.stream_contexts[stream]
 
     def is_capturing(self, stream: int) -> bool:
-        return stream in self.capturing
+        found = self.streams.get(stream)
+        return stream in self.capturing or (found is not None and found.work.captured is not None)
+
+    def begin_capture(self, stream: int) -> None:
+        """What is put on a stream, and on those that wait for its events, becomes part of a graph."""
+        self.streams[stream].work.captured = Graph()
+
+    def end_capture(self, stream: int) -> Graph:
+        """The graph. All that was put on other streams must be before the end of this one."""
+        work = self.streams[stream].work
+        graph = work.captured
+        assert graph is not None
+        joined = {node for tail in work.tails for node in tail.history()}
+        for other in list(self.streams.values()):
+            if other.work.captured is graph:
+                if not joined.issuperset(other.work.tails):
+                    raise CudaError(904, "STREAM_CAPTURE_UNJOINED", "cuStreamEndCapture")
+                other.work.captured, other.work.tails = None, []
+        return graph
+
+    def _wait_captured(self, stream: int, graph: Graph, nodes: list[Node]) -> None:
+        work = self.streams[stream].work
+        if work.captured not in (None, graph):
+            raise CudaError(903, "STREAM_CAPTURE_MERGE", "cuStreamWaitEvent")
+        work.captured = graph
+        work.tails = list({*work.tails, *nodes})
 
     def beside_captures(self) -> Any:
         return contextlib.nullcontext()
 
     def stream_wait(self, stream: int, event: FakeEvent) -> None:
+        if event.captured is not None:
+            self._wait_captured(stream, *event.captured)
+            return
+        if self.streams[stream].work.captured is not None and event.mark is not None:
+            raise CudaError(905, "STREAM_CAPTURE_ISOLATION", "cuStreamWaitEvent")
         mark = event.mark
         if mark is not None:
 
@@ -327,13 +373,17 @@ class FakeApi(CudaApi):
     def event_record(self, event: FakeEvent, stream: int) -> None:
         if stream not in self.streams:
             raise CudaError(400, "INVALID_HANDLE", "cuEventRecord")
+        work = self.streams[stream].work
+        event.captured = None if work.captured is None else (work.captured, list(work.tails))
+        if event.captured is not None:
+            return
         mark = event.mark = threading.Event()
 
         def record() -> None:
             event.time = time.perf_counter()
             mark.set()
 
-        self.streams[stream].work.put(record)
+        work.put(record)
 
     def event_query(self, event: FakeEvent) -> bool:
         return event.mark is None or event.mark.is_set()

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.runtime.drivers.cuda.fake import FakeApi, Fault
-from tests.unit.runtime.drivers.cuda.handmade import affine_chain, expected_chain, faulty
+from tests.unit.runtime.drivers.cuda.fake import FakeApi, Fault, Graph
+from tests.unit.runtime.drivers.cuda.handmade import affine_chain, expected_chain, faulty, many_tensors
 
 from motet.errors import CallError, DeviceError, DeviceLost, OutOfMemoryError
 from motet.runtime import dlpack, load
@@ -358,6 +358,55 @@ def test_on_a_captured_stream_commands_become_part_of_the_others_graph(opened: O
     np.testing.assert_array_equal(y.array, expected_chain(x.array, 4))
     fake.stream_synchronize(stream)
     fake.stream_destroy(stream)
+
+
+def launch_captured(fake: FakeApi, graph: Graph) -> None:
+    """Runs a captured graph three times, in some order of its commands."""
+    for _ in range(3):
+        fake.executable_launch(fake.graph_instantiate(graph), 0)
+    fake.stream_synchronize(0)
+
+
+def test_a_captured_call_keeps_its_branches(fake: FakeApi):
+    stream = fake.stream_create()
+    with load(many_tensors(5, 5, 6), devices="cuda:0") as session:
+        x, y = ([Tensor(numbers(6, 5 * turn + index)) for index in range(5)] for turn in range(2))
+        session(*x, out=tuple(y), stream=stream)
+        fake.stream_synchronize(stream)
+        fake.begin_capture(stream)
+        session(*x, out=tuple(y), stream=stream)
+        graph = fake.end_capture(stream)
+        assert [node.after for node in graph.nodes] == [[]] * 5
+        for tensor in y:
+            tensor.array[:] = 0
+        launch_captured(fake, graph)
+        for index in range(5):
+            np.testing.assert_array_equal(y[index].array, 2 * x[index].array + index)
+    fake.stream_destroy(stream)
+    assert not fake.alive["stream"] and not fake.alive["event"]
+
+
+def test_captures_of_several_streams_use_streams_of_their_own(fake: FakeApi):
+    streams = [fake.stream_create() for _ in range(2)]
+    with load(many_tensors(3, 3, 6), devices="cuda:0") as session:
+        x = [Tensor(numbers(6, index)) for index in range(3)]
+        outs = [[Tensor(numbers(6, 9)) for _ in range(3)] for _ in streams]
+        for _ in range(2):  # the streams beside them are captured again
+            for stream in streams:
+                fake.begin_capture(stream)
+            for _ in range(2):  # the second call comes after the first one
+                for stream, out in zip(streams, outs, strict=True):
+                    session(*x, out=tuple(out), stream=stream)
+            graphs = [fake.end_capture(stream) for stream in streams]
+            for graph, out in zip(graphs, outs, strict=True):
+                assert [len(node.after) for node in graph.nodes] == [0, 0, 0, 3, 3, 3]
+                launch_captured(fake, graph)
+                for index in range(3):
+                    np.testing.assert_array_equal(out[index].array, 2 * x[index].array + index)
+        y = session(*x)  # of which nothing is captured any more
+        np.testing.assert_array_equal(y[2].numpy(), 2 * x[2].array + 2)
+    for stream in streams:
+        fake.stream_destroy(stream)
 
 
 def test_addresses_are_tensors_where_the_caller_says_what_lies_there(opened: Open, fake: FakeApi):

@@ -13,7 +13,6 @@ from tests.unit.runtime.drivers.cuda.opening import KERNELS, launch_of, load, op
 from motet.errors import DeviceError
 from motet.runtime.device import Reference, Work
 from motet.runtime.drivers.cuda.api import CudaError
-from motet.runtime.drivers.cuda.commands import spread
 from motet.runtime.drivers.cuda.program import CudaExecutable
 
 FOLDER = "executables/cuda/ptx70/"
@@ -266,14 +265,3 @@ def test_what_is_independent_runs_at_once_while_it_is_profiled():
     assert min(one.end, other.end) - max(one.begin, other.begin) > 0.5e-6 * delay
     assert last.begin >= max(one.end, other.end)
     device.close()
-
-
-@pytest.mark.parametrize(("after", "count", "lanes"), [
-    ([(), (), (0, 1)], 4, [0, 1, 0]),
-    ([(), (0,), (1,), (2,)], 4, [0, 0, 0, 0]),
-    ([(), (), (), ()], 2, [0, 1, 0, 1]),
-    ([(), (0,), (0,), (1, 2)], 3, [0, 0, 1, 0]),
-    ([], 3, []),
-])
-def test_commands_are_spread_by_what_they_need(after: list[tuple[int, ...]], count: int, lanes: list[int]):
-    assert spread(after, count) == lanes

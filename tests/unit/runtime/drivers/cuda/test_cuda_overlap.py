@@ -10,6 +10,8 @@ from tests.unit.runtime.drivers.cuda.fake import FakeApi
 from tests.unit.runtime.drivers.cuda.opening import KERNELS, open_fake
 
 from motet.runtime.device import Reference, Work
+from motet.runtime.drivers.cuda.commands import CudaCommandBuffer
+from motet.runtime.drivers.cuda.single_launch import DirectWork
 
 WHOLE = (Reference(0, 0, 64),)
 
@@ -65,6 +67,21 @@ def test_behind_copies_and_behind_several_commands_nothing_begins_early() -> Non
 
 def test_few_commands_are_launched_in_the_same_way() -> None:
     assert submit([count(), count(0)]).early == [False, True]
+
+
+def test_in_a_capture_commands_begin_early_behind_the_one_before_them_on_their_stream() -> None:
+    fake = FakeApi()
+    device = open_fake(fake)
+    files = waiting("count")
+    executable = device.load(list(files.values()), list(files))
+    work = device.record(executable, [count(), count(0), count(1), count(0), count(2, 3)], 1, 0)
+    buffer, stream = device.allocate(64), fake.stream_create()
+    assert isinstance(work, CudaCommandBuffer)
+    DirectWork(device, work, 0, [])([buffer.address], stream, is_captured=True)
+    fake.stream_synchronize(stream)
+    assert fake.early == [False, True, True, False, False]
+    fake.stream_destroy(stream)
+    device.close()
 
 
 def test_with_checks_every_command_is_waited_for() -> None:

@@ -1,6 +1,8 @@
 """Marks in the work of callers' streams, by events that are recorded again and again, and what is kept until them.
 
-Streams do not wait for one another here: what is kept for work of one is released although another still works.
+Streams do not wait for one another here: what is kept for work of one is released although another still works. A
+stream that is being captured has streams beside it, for what runs concurrently in the graph. They are part of the
+capture until it ends, as is the stream itself, so that no other capture uses them.
 """
 
 from __future__ import annotations
@@ -19,11 +21,33 @@ class StreamMarks:
         self._api = api
         self._free: list[Handle] = []  # events
         self._kept: dict[Handle, deque[tuple[Handle, Sequence[object]]]] = {}  # by stream, in order
+        self._beside: dict[Handle, list[Handle]] = {}  # by stream
+
+    def beside(self, stream: Handle, count: int) -> list[Handle]:
+        """Streams for concurrent work in the graph that is being captured on a stream. Raises ApiError."""
+        streams = self._beside.setdefault(stream, [])
+        while len(streams) < count:
+            streams.append(self._api.stream_create())
+        return streams[:count]
+
+    def record(self, stream: Handle) -> Handle:
+        """An event after the current work of a stream, to be given back. Raises ApiError."""
+        event = self._free.pop() if self._free else self._api.event_create()
+        try:
+            self._api.event_record(event, stream)
+        except ApiError:
+            self._free.append(event)
+            raise
+        return event
+
+    def give_back(self, events: Sequence[Handle]) -> None:
+        """The events may be recorded again: waits are for what was recorded at the time."""
+        self._free += events
 
     def let_wait(self, streams: Sequence[Handle], other: Handle) -> None:
         """Make later work on `streams` run after the current work of the other stream. Raises ApiError."""
-        event = self._record(other)
-        self._free.append(event)  # waits are for what was recorded at the time
+        event = self.record(other)
+        self.give_back([event])
         for stream in streams:
             self._api.stream_wait(stream, event)
 
@@ -38,7 +62,7 @@ class StreamMarks:
                 ended.append(owned)
             if not kept:
                 del self._kept[each]
-        event = self._record(stream)
+        event = self.record(stream)
         self._kept.setdefault(stream, deque()).append((event, owners))
         return ended
 
@@ -53,16 +77,10 @@ class StreamMarks:
         return [owned for _, owned in kept]
 
     def close(self) -> None:
-        """Destroy the events."""
+        """Destroy the events and streams."""
         self.drain()
         while self._free:
             self._api.event_destroy(self._free.pop())
-
-    def _record(self, stream: Handle) -> Handle:
-        event = self._free.pop() if self._free else self._api.event_create()
-        try:
-            self._api.event_record(event, stream)
-        except ApiError:
-            self._free.append(event)
-            raise
-        return event
+        while self._beside:
+            for stream in self._beside.popitem()[1]:
+                self._api.stream_destroy(stream)
