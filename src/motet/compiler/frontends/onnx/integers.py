@@ -9,76 +9,53 @@ integers as signed, negates integers as 32-bit floats, takes powers of integers 
 narrow integers, and calculates those of floats with the errors of a quotient and a product, where C's `fmod` is exact.
 A shift by the width or more, or by a negative number, is undefined as one instruction. Conversions of floats to
 integers go through 64 bits, or 32 bits for narrower integers, like a processor's instructions.
-
-The wheel converts loops and branches of ONNX only if all operations of their bodies are of the dialect `torch`.
-Therefore these operators first get names that the wheel leaves alone, and are replaced after its conversion.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from motet.compiler.frontends.onnx.operator_node import OperatorNode, Reader
 from motet.compiler.frontends.onnx.short_casts import is_short_cast, short_cast
-from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
+from motet.compiler.frontends.onnx.tensors import TorchKind, builtin, kind_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
-from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.nests import loops
+from motet.compiler.ir.sizes import extent_of
 
-_DEFERRED = "motet."  # before the name of an operator
 _CONVERTED = frozenset({"si16", "ui8", "ui16", "ui32", "ui64"})
 _KNOWN = frozenset({"i1", "si8", "si16", "si32", "si64", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64"})
 _NOT_EQUAL, _SIGNED_LESS, _UNSIGNED_GREATER, _FLOAT_AT_LEAST, _FLOAT_NOT_EQUAL = 1, 2, 8, 3, 13
 
 
-def defer_integers(module: ir.Module) -> None:
-    """Renames integer operators that the wheel cannot lower in `module`, in the dialect `torch` with ONNX operators,
-    for `settle_integers`."""
-    for op in find_operations(module, "torch.operator"):
-        name = ir.StringAttr(op.attributes["name"]).value
-        if _rule(op, name) is not None:
-            op.attributes["name"] = ir.StringAttr.get(_DEFERRED + name, op.context)
-
-
-def settle_integers(module: ir.Module) -> None:
-    """Replaces deferred operators in `module`, in the dialect `torch`."""
-    work = [(op, ir.StringAttr(op.attributes["name"]).value) for op in find_operations(module, "torch.operator")]
-    work = [(op, name.removeprefix(_DEFERRED)) for op, name in work if name.startswith(_DEFERRED)]
-    if not work:
-        return
-    know_operations(module)
-    for op, name in work:
-        rule = _rule(op, name)
-        assert rule is not None
-        with op.context, op.location:
-            result = _generic(op, rule)
-            op.results[0].replace_all_uses_with(result)
-        op.erase()
-
-
 _Body = Callable[["_ScalarOperations", Sequence[ir.Value]], ir.Value]
 
 
+def integer_reader(op: ir.Operation, name: str) -> Reader | None:
+    """Writes `op`, ONNX's operator `name`; None if the wheel lowers it correctly."""
+    body = _rule(op, name)
+    return None if body is None else lambda node: _generic(node.op, body)
+
+
 def _rule(op: ir.Operation, name: str) -> _Body | None:
-    """The scalar computation that replaces `op`, ONNX's operator `name`; None if the wheel lowers it correctly."""
-    kinds = [kind_of(value) for value in (*op.operands, *op.results)]
+    """The scalar computation that replaces `op`; None if the wheel lowers it correctly."""
+    node, kinds = OperatorNode(op), [kind_of(value) for value in (*op.operands, *op.results)]
     known = [kind for kind in kinds if kind is not None and kind.element in _KNOWN]
     if name == "onnx.Clip" and known and known[0].unsigned and known[0].element != "i1":
         return _clip(kinds)
     if len(known) != len(kinds) or len(op.results) != 1:
         return None
     first, result = known[0], known[-1]
-    if name == "onnx.Cast" and is_short_cast(op):
-        return lambda at, values: short_cast(op, (first, result), at.at, values[0], at.convert)
+    if name == "onnx.Cast" and is_short_cast(node):
+        return lambda at, values: short_cast(node, (first, result), values[0], at.convert)
     if name == "onnx.BitCast":
         return lambda at, values: at.reinterpret(values[0], first, result)
     if name in ("onnx.Cast", "onnx.CastLike"):
         if _CONVERTED.isdisjoint((first.element, result.element)):
             return None
         return lambda at, values: at.convert(values[0], first, result)
-    plain = "torch.onnx.fmod" in op.attributes and ir.IntegerAttr(op.attributes["torch.onnx.fmod"]).value != 0
+    plain = node.integer("fmod", 0) != 0
     if name == "onnx.Mod" and first.floating and plain and len(known) == 3:
         return lambda at, values: at.make("arith.remf", values)
     if first.floating or first.element == "i1":
@@ -96,7 +73,7 @@ def _rule(op: ir.Operation, name: str) -> _Body | None:
     if name == "onnx.Div" and first.unsigned:
         return lambda at, values: at.make("arith.divui", values)
     if name == "onnx.BitShift":
-        left = ir.StringAttr(op.attributes["torch.onnx.direction"]).value == "LEFT"
+        left = node.text("direction") == "LEFT"
         return lambda at, values: at.shift(values, first, left)
     return None
 
@@ -138,40 +115,28 @@ def _clip(kinds: Sequence[TorchKind | None]) -> _Body:
 
 
 def _generic(op: ir.Operation, body: _Body) -> ir.Value:
-    """Replaces `op` by an element-wise operation over operands that broadcast as in ONNX."""
-    at = ir.InsertionPoint(op)
-    operands = [(value, kind) for value in op.operands if (kind := kind_of(value)) is not None]
+    """An element-wise operation over operands that broadcast as in ONNX."""
+    operands = [(builtin(value), kind) for value in op.operands if (kind := kind_of(value)) is not None]
     result = kind_of(op.results[0])
     if result is None:
         raise TypeError("a result that is no tensor")
-    inputs = [
-        create("torch_c.to_builtin_tensor", kind.builtin, [value], at=at) for value, kind in operands
-    ]
     rank = len(result.extents)
-    dynamic: list[ir.Value] = []
-    for axis, extent in enumerate(result.extents):
-        if extent == DYNAMIC:
-            dynamic.append(_extent(inputs, [kind for _, kind in operands], axis - rank, at))
-    empty = create("tensor.empty", result.builtin, dynamic, at=at)
+    sizes = [_extent(operands, axis - rank) for axis, extent in enumerate(result.extents) if extent == DYNAMIC]
+    empty = create("tensor.empty", result.builtin, sizes)
     maps = [_map(kind, rank) for _, kind in operands] + [ir.AffineMap.get_identity(rank)]
-
-    def element(block: ir.Block) -> ir.Value:
-        return body(_ScalarOperations(ir.InsertionPoint.current), list(block.arguments)[:-1])
-
-    with at:
-        return create("torch_c.from_builtin_tensor", op.results[0].type, [loops(inputs, empty, maps, element)])
+    return loops(
+        [value for value, _ in operands], empty, maps, lambda block: body(_ScalarOperations(), block.arguments[:-1])
+    )
 
 
-def _extent(inputs: Sequence[ir.Value], kinds: Sequence[TorchKind], axis: int, at: ir.InsertionPoint) -> ir.Value:
+def _extent(operands: Sequence[tuple[ir.Value, TorchKind]], axis: int) -> ir.Value:
     """The extent of the result along `axis`, counted from the end, if it is dynamic. That of an operand may have become
     known since."""
     value, kind = max(
-        ((value, kind) for value, kind in zip(inputs, kinds, strict=True) if len(kind.extents) >= -axis),
+        (each for each in operands if len(each[1].extents) >= -axis),
         key=lambda each: (each[1].extents[axis] != 1, each[1].extents[axis] != DYNAMIC),
     )
-    place = ir.IntegerAttr.get(ir.IndexType.get(), axis + len(kind.extents))
-    number = create("arith.constant", ir.IndexType.get(), [], {"value": place}, at)
-    return create("tensor.dim", ir.IndexType.get(), [value, number], at=at)
+    return extent_of(value, axis + len(kind.extents))
 
 
 def _map(kind: TorchKind, rank: int) -> ir.AffineMap:
@@ -182,22 +147,19 @@ def _map(kind: TorchKind, rank: int) -> ir.AffineMap:
     ])  # fmt: skip
 
 
-@dataclass(frozen=True)
 class _ScalarOperations:
-    """Creates scalar operations at `at`."""
-
-    at: ir.InsertionPoint
+    """Creates scalar operations at the current insertion point."""
 
     def make(self, name: str, values: Sequence[ir.Value], kind: ir.Type | None = None) -> ir.Value:
-        return create(name, kind or values[0].type, values, at=self.at)
+        return create(name, kind or values[0].type, values)
 
     def constant(self, kind: ir.Type, value: int | float) -> ir.Value:
         attribute = ir.FloatAttr.get(kind, value) if isinstance(value, float) else ir.IntegerAttr.get(kind, value)
-        return create("arith.constant", kind, [], {"value": attribute}, self.at)
+        return create("arith.constant", kind, [], {"value": attribute})
 
     def compare(self, name: str, predicate: int, values: Sequence[ir.Value]) -> ir.Value:
         said = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)}
-        return create(name, ir.IntegerType.get_signless(1), values, said, self.at)
+        return create(name, ir.IntegerType.get_signless(1), values, said)
 
     def remainder(self, values: Sequence[ir.Value], of_divisor: bool) -> ir.Value:
         """The remainder of signed numbers, with the sign of the dividend, or of the divisor if `of_divisor`."""

@@ -10,7 +10,7 @@ Steps: `model.py` reads; `well_formed.py` sorts nodes, and refuses models that b
 and types; `short_types.py` stores 8-bit floats and the like as bytes; `assert_demands.py` asserts what operators demand
 of extents, also nodes that `simplify.py` drops when it folds constants; `sequences.py` resolves sequences;
 `rewrites.py` and its rules rewrite what torch-mlir lacks or lowers wrongly; `mlir_import.py` lowers to linalg,
-with `integers.py` on the way; `states.py` keeps the state of models that have some.
+with `defined_operators.py` on the way; `states.py` keeps the state of models that have some.
 """
 
 from __future__ import annotations

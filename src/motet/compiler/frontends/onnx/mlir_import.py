@@ -22,7 +22,6 @@ from motet.compiler.frontends.onnx.defined_operators import defer_defined, settl
 from motet.compiler.frontends.onnx.empty_tensors import refuse_empty
 from motet.compiler.frontends.onnx.functions import expand_functions
 from motet.compiler.frontends.onnx.indices import keep_outside
-from motet.compiler.frontends.onnx.integers import defer_integers, settle_integers
 from motet.compiler.frontends.onnx.model import OnnxModel
 from motet.compiler.frontends.onnx.rewrites import rewrite_forms
 from motet.compiler.frontends.onnx.scans import settle_products
@@ -139,14 +138,12 @@ def _attempt(model: OnnxModel, constants: set[str]) -> Lowered:
         refuse_empty(module, model)
         settle_loops(module)
         settle_extents(module, model)
-        defer_integers(module)
         defer_defined(module)
         settle_products(module)
         settle_suppressions(module)
         exact_equality(module)
         run_pipeline(module, _FROM_ONNX)
         run_pipeline(module, f"{_KNOWN if shapes_known(module) else _UNKNOWN},{_TO_BACKEND}")
-        settle_integers(module)
         settle_defined(module)
         settle_views(module)
         settle_grouped_convolutions(module)

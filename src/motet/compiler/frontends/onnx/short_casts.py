@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from motet.compiler.frontends.onnx.operator_node import OperatorNode
 from motet.compiler.frontends.onnx.short_types import SHORT_FROM, SHORT_TO
 from motet.compiler.frontends.onnx.tensors import TorchKind
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.short_conversions import Conversions
-from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger, ShortType
+from motet.compiler.ir.short_types import SHORT_TYPES, ShortInteger
 
 # Converts a number between two types that are not short.
 Convert = Callable[[ir.Value, TorchKind, TorchKind], ir.Value]
 
 
-def is_short_cast(op: ir.Operation) -> bool:
-    return _named(op, SHORT_FROM) is not None or _named(op, SHORT_TO) is not None
+def is_short_cast(node: OperatorNode) -> bool:
+    return bool(node.text(SHORT_FROM) or node.text(SHORT_TO))
 
 
-def short_cast(
-    op: ir.Operation, kinds: Sequence[TorchKind], at: ir.InsertionPoint, value: ir.Value, convert: Convert
-) -> ir.Value:
-    """The result of the cast `op` of `value`, from the first of `kinds` to the second."""
-    conversions, (kind, result) = Conversions(at), kinds
-    source, target = _named(op, SHORT_FROM), _named(op, SHORT_TO)
+def short_cast(node: OperatorNode, kinds: Sequence[TorchKind], value: ir.Value, convert: Convert) -> ir.Value:
+    """The result of a cast of `value`, from the first of `kinds` to the second."""
+    conversions, (kind, result) = Conversions(ir.InsertionPoint.current), kinds
+    source, target = (SHORT_TYPES.get(node.text(name)) for name in (SHORT_FROM, SHORT_TO))
     if source is not None:
         value = conversions.decode(value, source)
         kind = TorchKind(kind.extents, "si8" if isinstance(source, ShortInteger) else "f32")
@@ -36,7 +35,7 @@ def short_cast(
     if not kind.floating:
         wide = TorchKind(kind.extents, "f64" if kind.bits > 16 else "f32")
         value = convert(value, kind, wide)
-    return conversions.encode(value, target, bool(_number(op, "saturate", 1)), _text(op, "round_mode", "up"))
+    return conversions.encode(value, target, bool(node.integer("saturate", 1)), node.text("round_mode", "up"))
 
 
 def _widened(
@@ -47,18 +46,3 @@ def _widened(
     if not (kind.floating and result.floating):
         return convert(value, kind, result)
     return conversions.make("arith.extf" if result.element == "f64" else "arith.truncf", [value], result.scalar)
-
-
-def _named(op: ir.Operation, name: str) -> ShortType | None:
-    text = _text(op, name, "")
-    return SHORT_TYPES[text] if text else None
-
-
-def _text(op: ir.Operation, name: str, default: str) -> str:
-    key = f"torch.onnx.{name}"
-    return ir.StringAttr(op.attributes[key]).value if key in op.attributes else default
-
-
-def _number(op: ir.Operation, name: str, default: int) -> int:
-    key = f"torch.onnx.{name}"
-    return ir.IntegerAttr(op.attributes[key]).value if key in op.attributes else default
