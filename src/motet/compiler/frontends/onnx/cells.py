@@ -17,12 +17,10 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.control import NODES
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, refused
 
 if TYPE_CHECKING:
     import onnx
-
-    from motet.errors import CompileError
 
 USUAL = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -70,7 +68,7 @@ def write_steps(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     steps, count = _steps(node, facts), _directions(node)
     if not steps or steps * count * _nodes_of_step(node) > NODES:
         most = NODES // _nodes_of_step(node) // count
-        raise _refused(node, facts, "of this form, for a number of steps that only a call knows, or many",
+        raise refused(node, facts, "of this form, for a number of steps that only a call knows, or many",
                        f"at most {most} known steps; or no peepholes, clip, input_forget, other activations or lengths")
     found = [_Cell(w, number, count).run(steps) for number in range(count)]
     sequence = w.add("Concat", *(part for part, *_ in found), axis=1)
@@ -83,10 +81,6 @@ def write_steps(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 
 def _names(node: onnx.NodeProto) -> list[str]:
     return [name.decode() for name in attribute(node, "activations", [name.encode() for name in USUAL[node.op_type]])]
-
-
-def _refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -120,9 +114,9 @@ def _activations(node: onnx.NodeProto, facts: ModelFacts, count: int) -> list[_A
     named = {name.lower(): name for name in (*_PLAIN, *_ALPHA)}
     alphas, betas = (iter(attribute(node, f"activation_{kind}", [])) for kind in ("alpha", "beta"))
     if unknown := next((name for name in names if name.lower() not in named), ""):
-        raise _refused(node, facts, f"with the activation {unknown}", f"one of {', '.join(sorted(named.values()))}")
+        raise refused(node, facts, f"with the activation {unknown}", f"one of {', '.join(sorted(named.values()))}")
     if len(names) != count * len(usual) and names != usual:
-        raise _refused(node, facts, f"with {len(names)} activations", f"{count * len(usual)}")
+        raise refused(node, facts, f"with {len(names)} activations", f"{count * len(usual)}")
     found: list[_Activation] = []
     for name in names if len(names) == count * len(usual) else usual * count:
         name = named[name.lower()]
@@ -149,7 +143,7 @@ class _Cell:
         weights = w.facts.extents(node.input[2])
         size = weights[2] if weights else attribute(node, "hidden_size", None)
         if size is None:
-            raise _refused(node, w.facts, "of unknown size", "hidden_size")
+            raise refused(node, w.facts, "of unknown size", "hidden_size")
         self.size = int(size)
         self.clip = attribute(node, "clip", None)
         self.weights = w.add("Transpose", self._own(1), perm=[1, 0])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from motet.compiler.frontends.onnx.ml import dtype_of, refused
+from motet.compiler.frontends.onnx.ml import dtype_of
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused
 
 if TYPE_CHECKING:
     import onnx

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.contrib import done, given, number, transposed, wanted
-from motet.compiler.frontends.onnx.ml import dtype_of, refused
+from motet.compiler.frontends.onnx.ml import dtype_of
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, refused
 
 if TYPE_CHECKING:
     import onnx

@@ -14,9 +14,8 @@ import numpy as np
 
 from motet.compiler.frontends.onnx.contrib import constant, done, given
 from motet.compiler.frontends.onnx.contrib_quantised import unpacked
-from motet.compiler.frontends.onnx.ml import refused
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, refused
 
 if TYPE_CHECKING:
     import onnx

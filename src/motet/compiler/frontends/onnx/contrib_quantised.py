@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from motet.compiler.frontends.onnx.contrib import constant, done, given
-from motet.compiler.frontends.onnx.ml import dtype_of, refused
+from motet.compiler.frontends.onnx.ml import dtype_of
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, refused
 
 if TYPE_CHECKING:
     import onnx

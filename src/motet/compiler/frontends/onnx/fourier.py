@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
-from motet.errors import CompileError
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, unsupported
 
 if TYPE_CHECKING:
     import onnx
@@ -156,7 +155,7 @@ def _along(w: NodeWriter, value: str, extents: Sequence[int | None], axis: int, 
     double = kind == onnx.TensorProto.DOUBLE
     rank, parts, count = len(extents), extents[-1], extents[axis]
     if parts is None or count is None:
-        raise _refused(w.node, w.facts, "the axis of the transform and the last one have known extents")
+        raise unsupported(w.node, w.facts, "the axis of the transform and the last one have known extents")
     value = value if double else w.cast(value, onnx.TensorProto.FLOAT)
     order = [*(each for each in range(rank - 1) if each != axis), axis, rank - 1]
     moved = value if order == list(range(rank)) else w.add("Transpose", value, perm=order)
@@ -200,10 +199,6 @@ class _DftKind:
         return rows.real_backward(value, count, self.length)
 
 
-def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
-
-
 def _scalar(facts: ModelFacts, node: onnx.NodeProto, index: int) -> tuple[str, int | None]:
     """The name of input `index`, and its value if it is constant."""
     name = node.input[index] if index < len(node.input) else ""
@@ -214,7 +209,7 @@ def _scalar(facts: ModelFacts, node: onnx.NodeProto, index: int) -> tuple[str, i
 def _dft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     if extents is None or node.input[0] not in facts.types:
-        raise _refused(node, facts, "the rank of its operand is known")
+        raise unsupported(node, facts, "the rank of its operand is known")
     inverse, onesided = bool(attribute(node, "inverse", 0)), bool(attribute(node, "onesided", 0))
     rank = len(extents)
     length_name, length = _scalar(facts, node, 1)
@@ -222,7 +217,7 @@ def _dft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
     if not axis_name:
         axis = attribute(node, "axis", 1) if facts.version < 20 else -2
     if axis is not None and (axis == -1 or not -rank <= axis < rank - 1):
-        raise _refused(node, facts, f"axis is one of those before the last of {rank} axes; it is {axis}")
+        raise unsupported(node, facts, f"axis is one of those before the last of {rank} axes; it is {axis}")
     found: list[tuple[int, _DftKind]] = []
     for each in range(rank - 1) if axis is None else [axis % rank]:
         for work in _works(extents[each], None if result is None else result[each], length_name, length, inverse,
@@ -234,7 +229,7 @@ def _dft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None
                 found.append((each, work))
                 _declare(node, facts, wanted)
     if not found or (result is None and len(found) > 1 and length_name + axis_name and (onesided or length_name)):
-        raise _refused(node, facts, "axis and dft_length are constants, or the extents of its result are known")
+        raise unsupported(node, facts, "axis and dft_length are constants, or the extents of its result are known")
     w = NodeWriter(node, facts)
     conditions: list[list[str]] = [[] for _ in found]
     said: list[str] = []
@@ -292,7 +287,7 @@ def _chosen(w: NodeWriter, values: Sequence[str], conditions: Sequence[Sequence[
 def _stft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     if extents is None or len(extents) != 3 or node.input[0] not in facts.types:
-        raise _refused(node, facts, "its signal has three axes")
+        raise unsupported(node, facts, "its signal has three axes")
     window = facts.extents(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     onesided = bool(attribute(node, "onesided", 1)) and extents[2] == 1
     step_name, step = _scalar(facts, node, 1)
@@ -306,11 +301,11 @@ def _stft(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | Non
         _declare(node, facts, [extents[0], None, works[0].extents[0], 2])
     frames = result[1] if result is not None else None
     if not works or extents[1] is None or (step is None and frames is None) or (step is not None and step < 1):
-        raise _refused(node, facts, "frame_step and frame_length are constants, or the extents of its result known")
+        raise unsupported(node, facts, "frame_step and frame_length are constants, or the extents of its result known")
     w = NodeWriter(node, facts)
     works = [work for work in works if work.length <= extents[1]]
     if not works:
-        raise _refused(node, facts, f"a frame has at most as many elements as its signal, {extents[1]}")
+        raise unsupported(node, facts, f"a frame has at most as many elements as its signal, {extents[1]}")
     conditions: list[list[str]] = [[] for _ in works]
     said: list[str] = []
     if name and length is None:

@@ -76,10 +76,7 @@ def _marked(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]:
         extents = w.add("Gather", w.add("Shape", node.input[0]), places, axis=0)
         extents = w.cast(extents, kind)
         least = w.add("Neg", extents)
-        parts = [w.slice(extents, 0, number, number + 1) for number in range(len(axes))]
-        number = parts[0]
-        for part in parts[1:]:
-            number = w.add("Mul", number, part)
+        number = w.joined("Mul", [w.slice(extents, 0, place, place + 1) for place in range(len(axes))])
     below = w.add("Less", node.input[1], extents)
     inside = w.add("And", below, w.add("Not", w.add("Less", node.input[1], least)))
     node.input[1] = w.add("Where", inside, node.input[1], number)

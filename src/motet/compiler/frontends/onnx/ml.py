@@ -11,16 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, refused
 
 if TYPE_CHECKING:
     import onnx
-
-    from motet.errors import CompileError
-
-
-def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
 
 
 def numbers(node: onnx.NodeProto, name: str, dtype: Any = np.float32) -> np.ndarray:

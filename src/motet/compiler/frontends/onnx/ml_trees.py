@@ -24,12 +24,11 @@ from motet.compiler.frontends.onnx.ml import (
     in_floats,
     numbers,
     post_transform,
-    refused,
     rows,
     transformed,
 )
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, refused
 
 if TYPE_CHECKING:
     import onnx

@@ -22,15 +22,6 @@ if TYPE_CHECKING:
 _TO_THE_END = np.iinfo(np.int64).max
 
 
-def _in_float32(w: NodeWriter, value: str) -> tuple[str, int]:
-    """`value` in float32, or in float64 if it is float64; and its original type."""
-    import onnx
-
-    kind = w.facts.types[w.node.input[0]]
-    narrow = kind in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    return (w.cast(value, onnx.TensorProto.FLOAT) if narrow else value), kind
-
-
 def _number(w: NodeWriter, value: float) -> str:
     """A constant of the type of the computation."""
     import onnx
@@ -50,7 +41,7 @@ def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     if rank is None or node.input[0] not in facts.types:
         return None
     w = NodeWriter(node, facts)
-    value, kind = _in_float32(w, node.input[0])
+    value, kind = w.widened(node.input[0]), facts.types[node.input[0]]
     grouped = w.reshape(value, [0, attribute(node, "num_groups", 1), -1])
     deviations, variance = _deviations(w, grouped, [2])
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
@@ -59,7 +50,7 @@ def _group_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.N
     if of_channels:
         unit = w.like(unit, node.input[0])
     places = [-1, *[1] * (rank - 2)] if of_channels else [-1, 1]
-    scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
+    scale, shift = (w.reshape(w.widened(name), places) for name in node.input[1:3])
     result = w.add("Add", w.add("Mul", unit, scale), shift)
     return w.done([w.cast(result if of_channels else w.like(result, node.input[0]), kind)])
 
@@ -69,11 +60,11 @@ def _instance_normalization(node: onnx.NodeProto, facts: ModelFacts) -> list[onn
     if extents is None or None not in extents[2:] or node.input[0] not in facts.types:
         return None
     w = NodeWriter(node, facts)
-    value, kind = _in_float32(w, node.input[0])
+    value, kind = w.widened(node.input[0]), facts.types[node.input[0]]
     deviations, variance = _deviations(w, value, list(range(2, len(extents))))
     root = w.add("Sqrt", w.add("Add", variance, _number(w, attribute(node, "epsilon", 1e-5))))
     places = [-1, *[1] * (len(extents) - 2)]
-    scale, shift = (w.reshape(_in_float32(w, name)[0], places) for name in node.input[1:3])
+    scale, shift = (w.reshape(w.widened(name), places) for name in node.input[1:3])
     return w.done([w.cast(w.add("Add", w.add("Mul", w.add("Div", deviations, root), scale), shift), kind)])
 
 
@@ -96,7 +87,7 @@ def _mean_variance(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePro
     if node.input[0] not in facts.types:
         return None
     w = NodeWriter(node, facts)
-    value, kind = _in_float32(w, node.input[0])
+    value, kind = w.widened(node.input[0]), facts.types[node.input[0]]
     deviations, variance = _deviations(w, value, list(attribute(node, "axes", [0, 2, 3])))
     root = w.add("Add", w.add("Sqrt", variance), _number(w, 1e-9))
     return w.done([w.cast(w.add("Div", deviations, root), kind)])
@@ -107,7 +98,7 @@ def _local_response(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodePr
     if size % 2 or rank is None or node.input[0] not in facts.types:
         return None
     w = NodeWriter(node, facts)
-    value, kind = _in_float32(w, node.input[0])
+    value, kind = w.widened(node.input[0]), facts.types[node.input[0]]
     around = np.zeros((2, rank), np.int64)
     around[:, 1] = (size - 1) // 2, size // 2
     squares = w.add("Pad", w.add("Mul", value, value), w.constant(around.reshape(-1), "pads"))

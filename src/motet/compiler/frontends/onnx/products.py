@@ -64,9 +64,7 @@ def _einsum(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     if kept:
         full = f"{','.join(term for term, _ in kept)}->{result}"
         scalars.append(w.add("Einsum", *(value for _, value in kept), equation=full))
-    product = scalars[0]
-    for value in scalars[1:]:
-        product = w.add("Mul", product, value)
+    product = w.joined("Mul", scalars)
     return w.done([w.cast(product, kind) if narrow and kind else product])
 
 
@@ -153,7 +151,7 @@ def _overlapped(
 ) -> str:
     """The full result by definition: each pixel times the filters, accumulated where they overlap."""
     groups, pixels, rank = attribute(w.node, "group", 1), math.prod(shape[2:]), len(strides)
-    image, matrices = (_wide(w, name) for name in w.node.input[:2])
+    image, matrices = (w.widened(name) for name in w.node.input[:2])
     image = w.reshape(image, [shape[0], groups, shape[1] // groups, pixels])
     matrices = w.reshape(matrices, [groups, shape[1] // groups, math.prod(filters[1:])])
     whole = w.add("MatMul", w.add("Transpose", matrices, perm=[0, 2, 1]), image)
@@ -168,19 +166,9 @@ def _overlapped(
             around[:, rank + 1] = tap * dilation, (taps - 1 - tap) * dilation
             own = _spread(w, own, extents, rank + 1, stride)
             parts.append(w.add("Pad", own, w.constant(around.reshape(-1), "pads")) if around.any() else own)
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = w.add("Add", whole, part)
+        whole = w.joined("Add", parts)
         extents[rank + 1] = (extents[rank + 1] - 1) * stride + (taps - 1) * dilation + 1
     return w.cast(whole, w.facts.types[w.node.input[0]])
-
-
-def _wide(w: NodeWriter, value: str) -> str:
-    """`value`, converted to float32 from narrower types."""
-    import onnx
-
-    narrow = w.facts.types[value] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    return w.cast(value, onnx.TensorProto.FLOAT) if narrow else value
 
 
 def _spread(w: NodeWriter, value: str, extents: Sequence[int], axis: int, stride: int) -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.operator_node import OperatorNode, Reader
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy
+from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule, copy, unsupported
 from motet.compiler.ir._mlir import ir
 from motet.compiler.operators.deformed import DeformedImage, DeformedWindows, deformed_convolution
 from motet.compiler.operators.grid_sample import GridSampling, grid_sample
 from motet.compiler.operators.regions import AlignedRegions, RegionOperands
-from motet.errors import CompileError
 
 if TYPE_CHECKING:
     import onnx
@@ -57,17 +56,14 @@ def _check_deformed(node: onnx.NodeProto, facts: ModelFacts) -> None:
     image, filters, moves = (facts.extents(name) for name in node.input[:3])
     known = [extent for found in (image, moves) for extent in (found or [None] * 2)[1:]] + (filters or [None])
     if image is None or filters is None or moves is None or None in known:
-        raise _refused(node, facts, "the extents of its operands, but for the batch, are known")
+        raise unsupported(node, facts, "the extents of its operands, but for the batch, are known")
     groups, offsets = attribute(node, "group", 1), attribute(node, "offset_group", 1)
     channels, (_, per_group, *kernel), taps = image[1] or 0, filters, 1
     for extent in kernel:
         taps *= extent or 0
     if channels != (per_group or 0) * groups or channels % offsets or moves[1] != offsets * taps * len(kernel):
-        raise _refused(node, facts, f"its operands fit: {channels} channels, {moves[1]} offsets, filters of {filters}")
-
-
-def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
+        found = f"{channels} channels, {moves[1]} offsets, filters of {filters}"
+        raise unsupported(node, facts, f"its operands fit: {found}")
 
 
 def _checked_images(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:

@@ -17,17 +17,12 @@ import numpy as np
 from motet.compiler.frontends.onnx.numbers import Numbers
 from motet.compiler.frontends.onnx.pools import pads_of
 from motet.compiler.frontends.onnx.simplify import attribute
-from motet.compiler.frontends.onnx.writing import ModelFacts, Rule
-from motet.errors import CompileError
+from motet.compiler.frontends.onnx.writing import ModelFacts, Rule, unsupported
 
 if TYPE_CHECKING:
     import onnx
 
 _INT64 = 7  # of onnx.TensorProto
-
-
-def _refused(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
-    return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
 
 
 # -- Col2Im ----------------------------------------------------------------------------------------
@@ -41,11 +36,11 @@ def _col2im(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | N
     channels = (result or [None] * 2)[1]
     taps = int(block.prod()) if block is not None else None
     if columns is None or columns[1] is None or columns[2] is None or len(pixels) < len(wanted):
-        raise _refused(node, facts, "the extents of its operand and of its result, but for the batch, are known")
+        raise unsupported(node, facts, "the extents of its operand and of its result, but for the batch, are known")
     if taps is None and channels:
         taps = columns[1] // channels
     if not taps or columns[1] % taps or node.input[0] not in facts.types:
-        raise _refused(node, facts, "the extents of its blocks are known, whose product divides the channels")
+        raise unsupported(node, facts, "the extents of its blocks are known, whose product divides the channels")
     w = Numbers(node, facts)
     places, inside = _columns(w, pixels, taps, columns[2])
     value, kind = _wide(w, node.input[0])
@@ -117,7 +112,7 @@ def _max_pool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] |
     extents, result = facts.extents(node.input[0]), facts.extents(node.output[0])
     sizes, made = ([each for each in (found or [])[2:] if each is not None] for found in (extents, result))
     if extents is None or result is None or len(sizes) != len(made) or None in extents[1:]:
-        raise _refused(node, facts, "the extents of its operand are known, where it has indices as a result")
+        raise unsupported(node, facts, "the extents of its operand are known, where it has indices as a result")
     w = Numbers(node, facts)
     places, inside = _windows(node, sizes, made)
     double = facts.types[node.input[0]] == onnx.TensorProto.DOUBLE
@@ -174,7 +169,7 @@ def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
     asked = facts.model.constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     given = len(node.input) > 2 and node.input[2] and asked is None
     if extents is None or (given and (result is None or None in result)) or node.input[0] not in facts.types:
-        raise _refused(node, facts, "the extents of its operand and of its result are known")
+        raise unsupported(node, facts, "the extents of its operand and of its result are known")
     rank, kernel = len(extents) - 2, list(attribute(node, "kernel_shape", []))
     strides, pads = attribute(node, "strides", [1] * rank), attribute(node, "pads", [0] * 2 * rank)
     whole = list(extents[:2])
@@ -182,7 +177,7 @@ def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
               for axis, size in enumerate(extents[2:])]  # fmt: skip
     wanted = [each or 0 for each in result or []] if given else whole if asked is None else asked.tolist()
     if any(more < extent for more, extent in zip(wanted, whole, strict=True)):
-        raise _refused(node, facts, f"output_shape has at least extents {whole}; it is {wanted}")
+        raise unsupported(node, facts, f"output_shape has at least extents {whole}; it is {wanted}")
     w = Numbers(node, facts)
     zeros = w.constant(np.zeros(math.prod(whole), facts.dtype(node.input[0])), "zeros")
     places = w.reshape(node.input[1], [-1])
@@ -205,11 +200,11 @@ def _max_unpool(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto]
 def _tensor_scatter(node: onnx.NodeProto, facts: ModelFacts) -> list[onnx.NodeProto] | None:
     extents, update = (facts.extents(name) for name in node.input[:2])
     if extents is None or update is None or len(extents) != len(update):
-        raise _refused(node, facts, "the ranks of its operands are known")
+        raise unsupported(node, facts, "the ranks of its operands are known")
     rank = len(extents)
     axis = attribute(node, "axis", -2) % rank
     if axis == 0:
-        raise _refused(node, facts, "axis is not that of the batch")
+        raise unsupported(node, facts, "axis is not that of the batch")
     w, own = Numbers(node, facts), [1] * rank
     lengths = [_extent(w, name, found[axis], axis) for name, found in zip(node.input, (extents, update), strict=False)]
     own[axis] = -1

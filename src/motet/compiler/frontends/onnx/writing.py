@@ -203,6 +203,13 @@ class NodeWriter:
     def cast(self, value: str, kind: int) -> str:
         return self.add("Cast", value, to=int(kind))
 
+    def widened(self, value: str) -> str:
+        """`value`, in float32 if its floats are narrower."""
+        import onnx
+
+        narrow = self.facts.types[value] in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+        return self.cast(value, onnx.TensorProto.FLOAT) if narrow else value
+
     def reshape(self, value: str, extents: Sequence[int]) -> str:
         return self.add("Reshape", value, self.constant(np.array(extents, np.int64), "extents"))
 
@@ -272,3 +279,8 @@ Rule = Callable[[Any, ModelFacts], "list[Any] | None"]
 def refused(node: onnx.NodeProto, facts: ModelFacts, what: str, expected: str) -> CompileError:
     """The error for an operator in a form that has no correct lowering."""
     return facts.model.error(f"node {node.name!r}: {node.op_type} {what} is not supported; expected {expected}")
+
+
+def unsupported(node: onnx.NodeProto, facts: ModelFacts, expected: str) -> CompileError:
+    """The error for an operator that is supported only where something is `expected`."""
+    return facts.model.error(f"node {node.name!r}: {node.op_type} is supported where {expected}")
