@@ -33,7 +33,7 @@ _FOLDED = "folded"
 # what is larger than the last one, if there are no operands.
 LARGEST_SMALL = 1 << 16
 LARGEST_GROWTH = 4
-_LARGEST_ALONE = 1 << 12
+LARGEST_ALONE = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Evaluator:
         kinds = ir.FunctionType(ir.TypeAttr(kernel.attributes["function_type"]).value).results
         if not all(kind.has_static_shape for kind in kinds):
             return None
-        most = max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)) if inputs else _LARGEST_ALONE
+        most = max(LARGEST_SMALL, LARGEST_GROWTH * sum(array.size for array in inputs)) if inputs else LARGEST_ALONE
         if sum(int(np.prod(kind.shape)) for kind in kinds) > most:
             return None
         if not inputs and not _is_worthwhile(kernel):

@@ -17,6 +17,7 @@ from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.program import parameters_of
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
 from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.fuse.fold_constants import LARGEST_ALONE, LARGEST_GROWTH, LARGEST_SMALL
 from motet.compiler.passes.fuse.group import Group, Grouping, group_block
 from motet.compiler.passes.fuse.marks import BESIDE, TOGETHER
 
@@ -57,7 +58,7 @@ def _launches(grouping: Grouping, parameters: set[ir.Value]) -> list[_Neighbours
     level = _levels(grouping.groups, set())
     constant: set[Group] = set()
     for group in sorted(grouping.groups, key=lambda group: level[group]):
-        if group.depends <= constant and _arguments(group, grouping) <= parameters:
+        if group.depends <= constant and _is_folded(group, _arguments(group, grouping), parameters):
             constant.add(group)
     level = _levels(grouping.groups, constant)
     open_launches: dict[int, _Neighbours] = {}
@@ -113,6 +114,15 @@ def _arguments(group: Group, grouping: Grouping) -> set[ir.Value]:
         elif value.owner.operation not in grouping.owner:
             todo += captured_values(value.owner.operation)
     return found
+
+
+def _is_folded(group: Group, arguments: set[ir.Value], parameters: set[ir.Value]) -> bool:
+    """Whether `fold-constants` computes a group that depends on no other."""
+    kinds = [ir.RankedTensorType(value.type) for operation in group.operations for value in operation.results
+             if isinstance(value.type, ir.RankedTensorType)]
+    read = sum(prod(ir.RankedTensorType(argument.type).shape) for argument in arguments & parameters)
+    most = max(LARGEST_SMALL, LARGEST_GROWTH * read) if arguments else LARGEST_ALONE
+    return arguments <= parameters and all(kind.has_static_shape and prod(kind.shape) <= most for kind in kinds)
 
 
 def _is_computed(group: Group) -> bool:
