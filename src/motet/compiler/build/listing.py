@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.build.partitioning import partition_for
 from motet.compiler.build.variant import generate_all, names_of_kernels
+from motet.compiler.codegen.backend import Backend
 from motet.compiler.codegen.backends import backend_of
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.functions import public_functions
@@ -21,6 +22,7 @@ from motet.compiler.targets.cpu import CpuTarget
 from motet.compiler.targets.family import Target
 from motet.compiler.targets.gpu import GpuTarget
 from motet.compiler.tuning.given import target_name
+from motet.errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class ListedKernel:
     """A kernel of a program: `kernel` with its layouts, and the `schedule` that the compiler chooses for `target`, the
     name in files of schedules. Both are None for a kernel without a schedule, with the reason. `forms` are the choices
     for each launch on a GPU, `choices` the same with the tiles of their loops. `names` are those in the source of what
-    each call of the kernel computes; `launches` is the number of its programs, or of its phases on a CPU."""
+    each call of the kernel computes; `launches` is the number of its programs, or of its phases on a CPU, where generic
+    kernels have 0."""
 
     name: str
     target: str
@@ -52,15 +55,17 @@ def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
     own, kernels = partition_for(program, [target]).of(target)
     functions = public_functions(own.module)
     names = names_of_kernels(functions)
-    laid_out, codes = generate_all(functions, kernels, backend_of(target))
+    backend = backend_of(target)
+    laid_out, codes = generate_all(functions, kernels, backend)
     found: list[ListedKernel] = []
     for name, function in kernels.functions.items():
         about = kernels.reasons.get(name, "") or ir.StringAttr(function.attributes[KIND]).value
         code, said = codes.get(name), tuple(names.get(name, ()))
-        launches = 0 if code is None else len(code.phases)
+        made = code if code is not None or backend.complete else _generic(function, name, backend)
+        launches = 0 if made is None else len(made.phases)
         if code is None or code.schedule is None:
             reason = _reason(name, kernels.reasons, code)
-            moved = 0 if code is None else code.bytes
+            moved = 0 if made is None else made.bytes
             found.append(ListedKernel(
                 name, target_name(target), about, bytes=moved, reason=reason, names=said, launches=launches))
             continue
@@ -70,6 +75,13 @@ def list_kernels(program: Program, target: Target) -> list[ListedKernel]:
             _forms(code, target), _choices(code, target), names=said, launches=launches,
         ))
     return found
+
+
+def _generic(function: ir.Operation, name: str, backend: Backend) -> KernelCode | None:
+    try:
+        return backend.generic(function, name, "").code
+    except CompileError:
+        return None
 
 
 def _reason(name: str, reasons: Mapping[str, str], code: KernelCode | None) -> str:
