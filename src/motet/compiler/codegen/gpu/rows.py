@@ -163,7 +163,8 @@ def _run(rows: Rows) -> int:
 
 
 def _weights(rows: Rows) -> tuple[dict[int, int], dict[int, int]]:
-    """How much of the memory read is contiguous along each loop, for the loops along rows and for those over rows."""
+    """How much of the memory read along rows is contiguous along each loop, for the loops along rows and for those over
+    rows."""
     along: dict[int, int] = {}
     across: dict[int, int] = {}
     for s, stage in enumerate(rows.stages):
@@ -174,7 +175,7 @@ def _weights(rows: Rows) -> tuple[dict[int, int], dict[int, int]]:
                 if number is not None and stride != ZERO
             }
             fastest = next((number for number, stride in strides.items() if stride == ONE), None)
-            if fastest is None:
+            if fastest is None or max(strides) < len(rows.outer):
                 continue
             extent = [*rows.outer, *rows.inner][fastest].known or _ROW
             weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count most, then long lines
