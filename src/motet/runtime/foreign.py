@@ -20,7 +20,7 @@ from motet.runtime.device import Driver, driver_names, load_driver
 from motet.runtime.device_array import DeviceArray
 from motet.runtime.dlpack import device_type
 
-# Any call: the arguments, followed by `out` if it is given, and a stream or None.
+# Any call: the arguments, followed by `out`, an entry for each result, if it is given, and a stream or None.
 Fallback = Callable[[Sequence[Any], Any], Any]
 
 
