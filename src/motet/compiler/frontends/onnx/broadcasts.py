@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from motet.compiler.frontends.onnx.extent_demands import Tie
 from motet.compiler.frontends.onnx.operator_demands import BROADCASTS
-from motet.compiler.frontends.onnx.tensors import kind_of
+from motet.compiler.frontends.onnx.tensors import TorchKind, as_torch, kind_of, replace
 from motet.compiler.frontends.onnx.torch_operands import (
     ExtentOperand,
     NodeOperands,
@@ -100,7 +100,7 @@ def _expand(node: NodeOperands) -> None:
         return
     rank = len(result.extents)
     shape = ir.Operation.create(
-        "torch.operator", results=[ir.Type.parse(f"!torch.vtensor<[{','.join('?' * rank)}],f32>")],
+        "torch.operator", results=[TorchKind((DYNAMIC,) * rank, "f32").torch],
         operands=[node.op.operands[1]], attributes={"name": ir.StringAttr.get("onnx.ConstantOfShape")},
     )  # fmt: skip
     of_shape = ir.RankedTensorType.get([DYNAMIC] * rank, ir.F32Type.get())
@@ -114,18 +114,15 @@ def _expand(node: NodeOperands) -> None:
         sizes.append(size)
     value = _read_stretched(data, sizes, range(data.rank))
     value = create("tensor.cast", result.builtin, [value]) if value.type != result.builtin else value
-    node.op.results[0].replace_all_uses_with(create("torch_c.from_builtin_tensor", node.op.results[0].type, [value]))
-    node.op.erase()
+    replace(node.op, value)
 
 
 def _stretched(operand: ExtentOperand, axes: Mapping[int, ir.Value]) -> ir.Value:
     """`operand` expanded to new extents along `axes`; its rank is unchanged."""
     sizes = [axes[axis] if axis in axes else OperandAxis(operand, axis).size for axis in range(operand.rank)]
     made = _read_stretched(operand, sizes, axes)
-    shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in operand.kind.extents)
-    kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{operand.kind.element}>")
     made = create("tensor.cast", operand.kind.builtin, [made]) if made.type != operand.kind.builtin else made
-    return create("torch_c.from_builtin_tensor", kind, [made])
+    return as_torch(made, operand.kind.element)
 
 
 def _read_stretched(operand: ExtentOperand, sizes: Sequence[ir.Value], axes: Iterable[int]) -> ir.Value:

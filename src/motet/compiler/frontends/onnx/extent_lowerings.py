@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from motet.compiler.frontends.onnx.operator_demands import einsum_axes
-from motet.compiler.frontends.onnx.tensors import kind_of, replace, replace_all
+from motet.compiler.frontends.onnx.tensors import as_torch, kind_of, replace, replace_all
 from motet.compiler.frontends.onnx.torch_operands import (
     ExtentOperand,
     NodeOperands,
@@ -137,10 +137,7 @@ def _recurrent(node: NodeOperands) -> None:
         if state is None or state.rank != 3:
             continue
         if OperandAxis(state, batch).is_dynamic or rows.is_dynamic:
-            made = _slice_along(state, batch, 0, rows)
-            shape = ",".join("?" if extent == DYNAMIC else str(extent) for extent in made.type.shape)
-            kind = ir.Type.parse(f"!torch.vtensor<[{shape}],{state.kind.element}>")
-            node.op.operands[number] = create("torch_c.from_builtin_tensor", kind, [made])
+            node.op.operands[number] = as_torch(_slice_along(state, batch, 0, rows), state.kind.element)
 
 
 RULES: dict[str, Callable[[NodeOperands], None]] = {

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from motet.compiler.frontends.onnx.operator_node import OperatorNode
 from motet.compiler.frontends.onnx.simplify import attribute
 from motet.compiler.frontends.onnx.writing import ModelFacts, NodeWriter, Rule
+from motet.compiler.frontends.torch.operands import new_integer, operators
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.current import create
 
 if TYPE_CHECKING:
     import onnx
@@ -68,20 +70,12 @@ def _reversed(w: NodeWriter, value: str, axis: int) -> str:
 
 def settle_products(module: ir.Module) -> None:
     """Converts the CumProd nodes that `RULES` made to the dialect `torch`, in place."""
-    for op in find_operations(module, "torch.operator"):
-        if ir.StringAttr(op.attributes["name"]).value != "onnx.CumProd":
-            continue
-        at, integer = ir.InsertionPoint(op), ir.IntegerType.get_signless(64, op.context)
-        axis = ir.IntegerAttr.get(integer, ir.IntegerAttr(op.attributes[f"torch.onnx.{_AXIS}"]).value)
-        with op.context, op.location:
-            number = ir.Operation.create(
-                "torch.constant.int", results=[ir.Type.parse("!torch.int")], attributes={"value": axis}, ip=at
-            ).result
-            none = ir.Operation.create("torch.constant.none", results=[ir.Type.parse("!torch.none")], ip=at).result
-            made = ir.Operation.create(
-                "torch.aten.cumprod", results=[op.results[0].type], operands=[op.operands[0], number, none], ip=at
-            )
-        op.results[0].replace_all_uses_with(made.results[0])
+    for op in operators(module, "onnx.CumProd"):
+        with op.context, op.location, ir.InsertionPoint(op):
+            axis = new_integer(OperatorNode(op).integer(_AXIS, 0))
+            none = create("torch.constant.none", ir.Type.parse("!torch.none"), [])
+            made = create("torch.aten.cumprod", op.results[0].type, [op.operands[0], axis, none])
+        op.results[0].replace_all_uses_with(made)
         op.erase()
 
 

@@ -39,6 +39,11 @@ class TorchKind:
     def builtin(self) -> ir.Type:
         return ir.RankedTensorType.get(self.extents, self.scalar)
 
+    @property
+    def torch(self) -> ir.Type:
+        extents = ",".join("?" if extent == DYNAMIC else str(extent) for extent in self.extents)
+        return ir.Type.parse(f"!torch.vtensor<[{extents}],{self.element}>")
+
 
 def kind_of(value: ir.Value) -> TorchKind | None:
     match = _TENSOR.fullmatch(str(value.type))
@@ -59,6 +64,12 @@ def builtin(value: ir.Value) -> ir.Value:
     if kind is None:
         raise ValueError("expected a tensor of known rank")
     return create("torch_c.to_builtin_tensor", kind.builtin, [value])
+
+
+def as_torch(tensor: ir.Value, element: str) -> ir.Value:
+    """A tensor of MLIR as one of the dialect `torch`, of the element type `element`, as `ui16`."""
+    kind = TorchKind(tuple(ir.RankedTensorType(tensor.type).shape), element)
+    return create("torch_c.from_builtin_tensor", kind.torch, [tensor])
 
 
 def replace(operation: ir.Operation, value: ir.Value) -> None:

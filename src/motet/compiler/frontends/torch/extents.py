@@ -8,6 +8,7 @@ This applies to every axis except the indexed one. The lowering assumes it witho
 from __future__ import annotations
 
 from motet.compiler.frontends.onnx.tensors import kind_of, know_operations
+from motet.compiler.frontends.torch.operands import known_integer
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
@@ -27,7 +28,7 @@ def settle_extents(module: ir.Module) -> None:
     if found:
         know_operations(module)
     for op in found:
-        along = _constant(op.operands[1])
+        along = known_integer(op.operands[1])
         if along is None:
             continue
         with op.context, op.location, ir.InsertionPoint(op):
@@ -66,10 +67,3 @@ def size_along(value: ir.Value, axis: int) -> ir.Value:
     if kind.extents[axis] != DYNAMIC:
         return constant_index(kind.extents[axis])
     return extent_of(create("torch_c.to_builtin_tensor", kind.builtin, [value]), axis)
-
-
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "torch.constant.int":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
-from motet.compiler.frontends.torch.pads import constant_numbers
+from motet.compiler.frontends.onnx.tensors import TorchKind, as_torch, builtin, kind_of, know_operations
+from motet.compiler.frontends.torch.operands import known_integers
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
@@ -76,7 +76,7 @@ def _groups(op: ir.Operation) -> tuple[int, bool] | None:
 def _read(op: ir.Operation) -> _Grouped | None:
     """`op` as a grouped convolution over three axes of known filters; None for others, and for transposed ones."""
     kinds = [kind_of(value) for value in (*op.operands[:2], op.results[0])]
-    strides, pads, dilations = (constant_numbers(op.operands[number]) for number in (3, 4, 5))
+    strides, pads, dilations = (known_integers(op.operands[number]) for number in (3, 4, 5))
     (image, filters, result), form = kinds, _groups(op)
     if image is None or filters is None or result is None or form is None:
         return None
@@ -90,10 +90,7 @@ def _read(op: ir.Operation) -> _Grouped | None:
 
 
 def _lowered(c: _Grouped) -> ir.Value:
-    image, filters = (
-        create("torch_c.to_builtin_tensor", kind.builtin, [value])
-        for kind, value in zip((c.image, c.filters), c.op.operands[:2], strict=True)
-    )
+    image, filters = (builtin(value) for value in c.op.operands[:2])
     initial = _initial(c, image)
     sums = _convolved(c, _expanded(_padded(c, image), 1, c.groups), _expanded(filters, 0, c.groups), initial)
     made = merged(sums, 1, 2)
@@ -177,8 +174,5 @@ def _hide_channels(op: ir.Operation) -> None:
     image = kind_of(op.operands[0])
     assert image is not None
     shape = [image.extents[0], DYNAMIC, *image.extents[2:]]
-    extents = ",".join("?" if extent == DYNAMIC else str(extent) for extent in shape)
-    known = create("torch_c.to_builtin_tensor", image.builtin, [op.operands[0]])
-    unknown = create("tensor.cast", ir.RankedTensorType.get(shape, image.scalar), [known])
-    kind = ir.Type.parse(f"!torch.vtensor<[{extents}],{image.element}>")
-    op.operands[0] = create("torch_c.from_builtin_tensor", kind, [unknown])
+    unknown = create("tensor.cast", ir.RankedTensorType.get(shape, image.scalar), [builtin(op.operands[0])])
+    op.operands[0] = as_torch(unknown, image.element)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from motet.compiler.frontends.onnx.tensors import know_operations
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import create
 from motet.compiler.ir.find import find_operations
 
 Rule = Callable[[ir.Operation], None]  # rewrites an operator, before which it inserts, or leaves it
@@ -79,6 +80,40 @@ def numbers(value: ir.Value) -> list[float]:
 def integers(value: ir.Value) -> list[int]:
     """The integers of a list."""
     return [integer(element) for element in elements(value)]
+
+
+def known_integer(value: ir.Value) -> int | None:
+    """The integer that `value` is; None for values of the program."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "torch.constant.int":
+        return None
+    return ir.IntegerAttr(owner.operation.attributes["value"]).value
+
+
+def known_integers(value: ir.Value) -> list[int] | None:
+    """The integers of a list; None if one is a value of the program."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "torch.prim.ListConstruct":
+        return None
+    found = [known_integer(element) for element in owner.operation.operands]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) else None
+
+
+def new_integer(number: int) -> ir.Value:
+    """A constant, at the current insertion point."""
+    value = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+    return create("torch.constant.int", ir.Type.parse("!torch.int"), [], {"value": value})
+
+
+def new_list(integers: Sequence[ir.Value]) -> ir.Value:
+    """A list of integers, at the current insertion point."""
+    return create("torch.prim.ListConstruct", ir.Type.parse("!torch.list<int>"), integers)
+
+
+def new_extent(tensor: ir.Value, axis: int) -> ir.Value:
+    """The extent of a tensor of the dialect `torch`, at the current insertion point."""
+    return create("torch.aten.size.int", ir.Type.parse("!torch.int"), [tensor, new_integer(axis)])
 
 
 def elements(value: ir.Value) -> list[ir.Value]:

@@ -11,16 +11,16 @@ its source.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from motet.compiler.frontends.onnx.tensors import know_operations
+from motet.compiler.frontends.onnx.tensors import TorchKind, kind_of, know_operations
 from motet.compiler.frontends.torch.extents import assert_at_most, size_along
+from motet.compiler.frontends.torch.operands import known_integers, new_integer, new_list
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.sizes import constant_index
 
-_TYPE = re.compile(r"!torch\.vtensor<\[(.*)\],(\w+)>")
 _TO_THE_END = (1 << 63) - 1
 
 
@@ -31,60 +31,33 @@ def settle_pads(module: ir.Module) -> None:
         if pads:
             know_operations(module)
         for pad in pads:
-            amounts = constant_numbers(pad.operands[1])
-            match = _TYPE.fullmatch(str(pad.operands[0].type))
-            if amounts is not None and match is not None and min(amounts, default=0) < 0:
-                _settle(pad, amounts, match[1].split(","), match[2])
+            amounts, kind = known_integers(pad.operands[1]), kind_of(pad.operands[0])
+            if amounts is not None and kind is not None and min(amounts, default=0) < 0:
+                with pad.location, ir.InsertionPoint(pad):
+                    _settle(pad, amounts, kind)
 
 
-def constant_numbers(value: ir.Value) -> list[int] | None:
-    """The numbers of a list; None if one is dynamic."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "torch.prim.ListConstruct":
-        return None
-    numbers: list[int] = []
-    for element in owner.operands:
-        made = element.owner
-        if isinstance(made, ir.Block) or made.name != "torch.constant.int":
-            return None
-        numbers.append(ir.IntegerAttr(made.attributes["value"]).value)
-    return numbers
-
-
-def _settle(pad: ir.Operation, amounts: Sequence[int], extents: list[str], element: str) -> None:
+def _settle(pad: ir.Operation, amounts: Sequence[int], kind: TorchKind) -> None:
     """Rewrites `pad`; `amounts` has two numbers for each axis, starting with the last axis."""
-    at = ir.InsertionPoint(pad)
-
-    def create(name: str, kind: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-        return ir.Operation.create(name, results=[kind], operands=operands, loc=pad.location, ip=at).results[0]
-
-    def number(value: int) -> ir.Value:
-        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-        return ir.Operation.create(
-            "torch.constant.int", results=[ir.Type.parse("!torch.int")], attributes={"value": attribute},
-            loc=pad.location, ip=at,
-        ).results[0]
-
-    source = pad.operands[0]
+    source, extents, result = pad.operands[0], list(kind.extents), pad.results[0].type
     for place in range(0, len(amounts), 2):
         axis = len(extents) - 1 - place // 2
         low, high = (min(amount, 0) for amount in amounts[place : place + 2])
         if not low and not high:
             continue
-        if extents[axis] == "?":
-            with pad.location, at:
-                said = f"axis {axis} of its input must be at least {-low - high}, what its pads remove"
-                assert_at_most(constant_index(-low - high), size_along(pad.operands[0], axis), said)
+        if extents[axis] == DYNAMIC:
+            said = f"axis {axis} of its input must be at least {-low - high}, what its pads remove"
+            assert_at_most(constant_index(-low - high), size_along(pad.operands[0], axis), said)
         else:
-            extents[axis] = str(max(0, int(extents[axis]) + low + high))
-        kind = ir.Type.parse(f"!torch.vtensor<[{','.join(extents)}],{element}>")
-        bounds = [number(value) for value in (axis, -low, high or _TO_THE_END, 1)]
-        source = create("torch.aten.slice.Tensor", kind, [source, *bounds])
+            extents[axis] = max(0, extents[axis] + low + high)
+        bounds = [new_integer(value) for value in (axis, -low, high or _TO_THE_END, 1)]
+        cut = TorchKind(tuple(extents), kind.element).torch
+        source = create("torch.aten.slice.Tensor", cut, [source, *bounds])
     wider = [max(amount, 0) for amount in amounts]
     if any(wider):
-        listed = create("torch.prim.ListConstruct", pad.operands[1].type, [number(amount) for amount in wider])
-        source = create("torch.aten.constant_pad_nd", pad.results[0].type, [source, listed, pad.operands[2]])
-    elif source.type != pad.results[0].type:
-        source = create("torch.tensor_static_info_cast", pad.results[0].type, [source])
+        listed = new_list([new_integer(amount) for amount in wider])
+        source = create("torch.aten.constant_pad_nd", result, [source, listed, pad.operands[2]])
+    elif source.type != result:
+        source = create("torch.tensor_static_info_cast", result, [source])
     pad.results[0].replace_all_uses_with(source)
     pad.erase()

@@ -11,6 +11,7 @@ torch-mlir imports GRU and RNN of ONNX in this form, with -1 for dynamic extents
 
 from __future__ import annotations
 
+from motet.compiler.frontends.torch.operands import known_integer, new_extent, new_list
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.find import find_operations
 
@@ -28,7 +29,8 @@ def settle_recurrences(module: ir.Module) -> None:
 
 def _settle(loop: ir.Operation, sequence: ir.Value) -> None:
     if _is_unknown(loop.operands[0]):
-        loop.operands[0] = _size(sequence, 0, loop)
+        with loop.location, ir.InsertionPoint(loop):
+            loop.operands[0] = new_extent(sequence, 0)
     for start in list(loop.operands)[2:]:
         while not isinstance(start.owner, ir.Block) and start.owner.operation.name in _VIEWS:
             start = start.owner.operation.operands[0]
@@ -37,11 +39,9 @@ def _settle(loop: ir.Operation, sequence: ir.Value) -> None:
         fill = start.owner.operation
         sizes = list(fill.operands[0].owner.operation.operands)
         if len(sizes) == 3 and any(map(_is_unknown, sizes)):  # the sequence or directions, the batch, a known extent
-            known = [_size(sequence, axis, fill) if _is_unknown(size) else size for axis, size in enumerate(sizes)]
-            fill.operands[0] = ir.Operation.create(
-                "torch.prim.ListConstruct", results=[fill.operands[0].type], operands=known, loc=fill.location,
-                ip=ir.InsertionPoint(fill),
-            ).result
+            with fill.location, ir.InsertionPoint(fill):
+                fill.operands[0] = new_list([
+                    new_extent(sequence, axis) if _is_unknown(size) else size for axis, size in enumerate(sizes)])
 
 
 def _sequence(loop: ir.Operation) -> ir.Value | None:
@@ -57,17 +57,4 @@ def _sequence(loop: ir.Operation) -> ir.Value | None:
 
 
 def _is_unknown(size: ir.Value) -> bool:
-    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "torch.constant.int":
-        return False
-    return ir.IntegerAttr(size.owner.operation.attributes["value"]).value < 0
-
-
-def _size(tensor: ir.Value, axis: int, before: ir.Operation) -> ir.Value:
-    at, kind = ir.InsertionPoint(before), ir.Type.parse("!torch.int")
-    number = ir.Operation.create(
-        "torch.constant.int", results=[kind], loc=before.location, ip=at,
-        attributes={"value": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), axis)},
-    ).result
-    return ir.Operation.create(
-        "torch.aten.size.int", results=[kind], operands=[tensor, number], loc=before.location, ip=at
-    ).result
+    return (known_integer(size) or 0) < 0
