@@ -29,7 +29,7 @@ _LEAST_DEPTH = 128  # minimum K of one piece of a product
 _FEW_PIECES = 8  # of windows of 16-bit floats
 _MANY_PIECES = 8  # of windows of f32, from which on their layouts do not matter
 _LONG = 1024  # K from which on products are split
-_LONG_WITHOUT_UNITS = 512  # the same of f32, whose tiles have more programs on an SM, as measured on an H200
+_LONG_WITHOUT_UNITS = 512  # the same of f32 in tiles for three of four SMs at most, as measured on an H200
 _LONGER = 2049  # the same if there are enough narrow tiles of 16-bit floats, as measured on an H100
 _SLIM, _ENOUGH = 16, 64  # columns of a narrow tile, and the number of them that is enough
 _HOPPER = 90
@@ -187,10 +187,10 @@ def pieces(kernel: Kernel, stage: Stage, target: GpuTarget) -> int:
     factor, windowed = _factor_dtype(kernel, stage), any(map(is_windowed, stage.inputs))
     fast = target.architecture == _HOPPER and factor in ("f16", "bf16")
     enough = fast and batch * -(-m // _SIDE) * -(-n // _SLIM) >= _ENOUGH
-    slow = factor == "f32" and target.precision == "ieee" and not windowed
+    tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
+    slow = factor == "f32" and target.precision == "ieee" and not windowed and 4 * tiles <= 3 * target.processors
     if k < (_LONGER if enough else _LONG_WITHOUT_UNITS if slow else _LONG):
         return 1
-    tiles = -(-m // _SIDE) * -(-n // _SIDE) * batch
     most = _FEW_PIECES if windowed and factor != "f32" else k
     return min(k // _LEAST_DEPTH, (4 if slow else 2) * target.processors // tiles, most)
 
