@@ -264,16 +264,15 @@ class Function:
         return calls.resident(self._callee(), arguments)
 
     def _call_unprepared(self, *arguments: Any) -> Any:
+        return self._call_unprepared_on(arguments, None)
+
+    def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
         """Handle calls that the prepared callable does not: the arguments, followed by the destinations if given."""
         count = len(self._where)
         given = arguments[:count]
         if given and type(given[0]) is dict:
             given = in_order(self.signature, given, {})
-        return self._call(given, arguments[count:] or None)
-
-    def _call_unprepared_on(self, arguments: Sequence[Any], stream: Any) -> Any:
-        count = len(self._where)
-        return self._call(arguments[:count], arguments[count:] or None, stream)
+        return self._call(given, arguments[count:] or None, stream)
 
     def _prepare(self, arguments: Sequence[Any], out: Any) -> Call:
         specs = self._whole.inputs

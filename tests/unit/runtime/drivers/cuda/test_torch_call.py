@@ -167,6 +167,17 @@ def test_out_for_several_results_is_written(many: Short):
         assert many.call.short(*x, *wrong) == "fallen"
 
 
+def test_arguments_by_name_go_the_long_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(driver, "load_api", FakeApi)
+    x, y = vector(0), vector(1)
+    with load(affine_chain(1, rows=ROWS), devices="cuda:0") as session:
+        function: Any = session["main"]
+        fallback = function._callee().fallback
+        for given in (({"x": x},), ({"x": x}, y)):
+            result = fallback(given, None)
+            np.testing.assert_array_equal(result.numpy(), expected_chain(x.numpy(), 1))
+
+
 def changed_dtype(x: Any) -> None:
     x.data = x.data.view(torch.float32)
 
