@@ -101,3 +101,44 @@ func.func @reshaped(%x: tensor<2x3xf32>, %y: tensor<6xf32>) -> tensor<12xf32> {
   %u = tensor.concat dim(0) %c, %t {motet.together} : (tensor<6xf32>, tensor<6xf32>) -> tensor<12xf32>
   return %u : tensor<12xf32>
 }
+
+// A concatenation of what is computed of results stays apart.
+// CHECK-LABEL: func.func @computed_of_results
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.exp
+// CHECK: linalg.generic {{.*}}motet.beside = 0
+// CHECK: math.log
+// CHECK-NOT: motet.beside
+func.func @computed_of_results(%x: tensor<2x3xf32>, %y: tensor<5xf32>, %z: tensor<6xf32>)
+    -> (tensor<2x3xf32>, tensor<5xf32>, tensor<12xf32>) {
+  %e = tensor.empty() : tensor<2x3xf32>
+  %f = tensor.empty() : tensor<5xf32>
+  %g = tensor.empty() : tensor<6xf32>
+  %s = linalg.generic {indexing_maps = [#two, #two], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<2x3xf32>) outs(%e : tensor<2x3xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.exp %in : f32
+    linalg.yield %v : f32
+  } -> tensor<2x3xf32>
+  %t = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%y : tensor<5xf32>) outs(%f : tensor<5xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.log %in : f32
+    linalg.yield %v : f32
+  } -> tensor<5xf32>
+  %c = tensor.collapse_shape %s [[0, 1]] : tensor<2x3xf32> into tensor<6xf32>
+  %a = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%c : tensor<6xf32>) outs(%g : tensor<6xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.sin %in : f32
+    linalg.yield %v : f32
+  } -> tensor<6xf32>
+  %b = linalg.generic {indexing_maps = [#same, #same], iterator_types = ["parallel"]}
+      ins(%z : tensor<6xf32>) outs(%g : tensor<6xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %v = math.cos %in : f32
+    linalg.yield %v : f32
+  } -> tensor<6xf32>
+  %u = tensor.concat dim(0) %a, %b {motet.together} : (tensor<6xf32>, tensor<6xf32>) -> tensor<12xf32>
+  return %s, %t, %u : tensor<2x3xf32>, tensor<5xf32>, tensor<12xf32>
+}

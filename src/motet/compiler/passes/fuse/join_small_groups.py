@@ -9,6 +9,7 @@ results joins them. What is computed of constants alone stays separate, for `fol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -82,7 +83,7 @@ def _launches(grouping: Grouping, parameters: set[ir.Value]) -> list[_Neighbours
     for group in grouping.groups:
         waits = group.depends - constant
         launch = next((launch for launch in several if waits and waits <= set(launch.groups)), None)
-        if launch is not None and _concatenates(group):
+        if launch is not None and _joins(group, launch, grouping):
             launch.groups.append(group)
     return several
 
@@ -103,17 +104,29 @@ def _levels(groups: list[Group], known: set[Group]) -> dict[Group, int]:
     return found
 
 
-def _arguments(group: Group, grouping: Grouping) -> set[ir.Value]:
-    """The arguments of the function that a group reads."""
+def _read(operations: Sequence[ir.Operation], grouping: Grouping) -> set[ir.Value]:
+    """What operations read, also by views: arguments of the function and results of groups."""
     found: set[ir.Value] = set()
-    todo = [value for operation in group.operations for value in captured_values(operation)]
+    todo = [value for operation in operations for value in captured_values(operation)]
     while todo:
         value = todo.pop()
-        if isinstance(value.owner, ir.Block):
+        if isinstance(value.owner, ir.Block) or value.owner.operation in grouping.owner:
             found.add(value)
-        elif value.owner.operation not in grouping.owner:
+        else:
             todo += captured_values(value.owner.operation)
     return found
+
+
+def _arguments(group: Group, grouping: Grouping) -> set[ir.Value]:
+    """The arguments of the function that a group reads."""
+    return {value for value in _read(group.operations, grouping) if isinstance(value.owner, ir.Block)}
+
+
+def _joins(group: Group, launch: _Neighbours, grouping: Grouping) -> bool:
+    """Whether a group concatenates results of a launch, and computes nothing else of them."""
+    made = [value.owner.operation for value in _read(group.operations[:-1], grouping)
+            if not isinstance(value.owner, ir.Block)]
+    return _concatenates(group) and not any(grouping.owner[each] in launch.groups for each in made)
 
 
 def _is_folded(group: Group, arguments: set[ir.Value], parameters: set[ir.Value]) -> bool:
