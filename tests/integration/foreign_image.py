@@ -32,7 +32,9 @@ from motet.artifact.schema import Signature, Variant
 from motet.compiler.codegen.cpu.objects import ObjectUnit, compile_units
 from motet.compiler.targets.cpu import CPU_TARGETS
 from motet.runtime.drivers.common.elf import objects as elf
+from motet.runtime.drivers.common.elf.executables import write_executable
 from motet.runtime.drivers.common.elf.linking import Linker
+from motet.runtime.drivers.common.elf.structures import LoadedSegment
 from motet.runtime.instantiate import Concrete, make_concrete
 
 PAGE = 1 << 16  # the largest page that Linux has on these machines
@@ -46,14 +48,12 @@ RESULT = struct.Struct("<2Q")  # address, bytes
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor family: its number and flags in ELF, code, and Linux's numbers of two calls.
+    """A processor family: code, and Linux's numbers of two calls.
 
     `start` calls the address that stands 16 bytes after its own beginning; `system_call` is a function of C's
     convention, `long system_call(number, a, b, c)`.
     """
 
-    number: int
-    flags: int
     start: bytes
     system_call: bytes
     write: int
@@ -71,21 +71,18 @@ def _words(*words: int) -> bytes:
 
 MACHINES = {
     "x86_64": Machine(
-        62, 0,
         bytes.fromhex("ff150a000000"),  # call [rip + 10]
         # mov rax, rdi; mov rdi, rsi; mov rsi, rdx; mov rdx, rcx; syscall; ret
         bytes.fromhex("4889f8 4889f7 4889d6 4889ca 0f05 c3"),
         1, 231, ("qemu-x86_64-static", "-cpu", "max"),
     ),
     "aarch64": Machine(
-        183, 0,
         _words(0x58000090, 0xD63F0200),  # ldr x16, .+16; blr x16
         # mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret
         _words(0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0),
         64, 94, ("qemu-aarch64-static", "-cpu", "cortex-a57"),
     ),
     "riscv64": Machine(
-        243, 5,  # compressed instructions, doubles in registers
         _words(0x00000297, 0x0102B283, 0x000280E7),  # auipc t0, 0; ld t0, 16(t0); jalr t0
         # mv a7, a0; mv a0, a1; mv a1, a2; mv a2, a3; ecall; ret
         _words(0x00050893, 0x00058513, 0x00060593, 0x00068613, 0x00000073, 0x00008067),
@@ -330,10 +327,10 @@ def _build(
     commands = _commands(concrete, externals, symbols, at_once, memory)
     first, held = memory.segments[tables]
     memory.segments[tables] = (first, held[: table - first] + commands + held[table - first + rows :])
-    segments = [(STUB, machine.stub(symbols["motet_driver"]), 5), (CODE, bytes(code), 7)]
-    segments += [(address, data, 6) for address, data in memory.segments]
+    segments = [(STUB, machine.stub(symbols["motet_driver"])), (CODE, bytes(code)), *memory.segments]
+    loaded = [LoadedSegment(address, data, len(data)) for address, data in segments]
     used = {entry.type for item in parsed for entries in item.relocations.values() for entry in entries}
-    return _executable(machine, segments), frozenset(used)
+    return write_executable(name, STUB, loaded, {}, PAGE), frozenset(used)
 
 
 def _place_externals(
@@ -365,20 +362,3 @@ def _commands(
         else:
             rows.append(COMMAND.pack(symbols[work.kernel], buffers, sizes, work.tasks, at_once, 0))
     return b"".join(rows)
-
-
-def _executable(machine: Machine, segments: Sequence[tuple[int, bytes, int]]) -> bytes:
-    """A static ELF64 executable of segments (address, bytes, protection) that starts at STUB."""
-    header, entry = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
-    table: list[bytes] = []
-    at = -(-(header.size + entry.size * len(segments)) // PAGE) * PAGE
-    content = bytearray()
-    for address, data, protection in segments:
-        table.append(entry.pack(1, protection, at + len(content), address, address, len(data), len(data), PAGE))
-        content += data + bytes(-len(data) % PAGE)
-    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
-    start = header.pack(
-        ident, 2, machine.number, 1, STUB, header.size, 0, machine.flags, header.size, entry.size, len(segments),
-        64, 0, 0,
-    )
-    return (start + b"".join(table)).ljust(at, b"\0") + bytes(content)

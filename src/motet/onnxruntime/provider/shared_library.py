@@ -14,7 +14,9 @@ import sys
 from dataclasses import dataclass
 
 from motet.errors import DeviceError
+from motet.runtime.drivers.common.elf.structures import CLASSES, MAGIC, PT_LOAD
 
+_FORMS = CLASSES[2]
 _PAGE = 0x1000
 _CODE, _DATA = _PAGE, 2 * _PAGE  # addresses, and offsets in the file
 
@@ -81,9 +83,9 @@ def _elf(machine: int, code: bytes, symbols: dict[str, int]) -> bytes:
     for name in symbols:
         offsets.append(len(names))
         names += name.encode() + b"\0"
-    table = bytes(24) + b"".join(
+    table = bytes(_FORMS.symbol.size) + b"".join(
         # global; a function, or an object of two entries; in section 1, which need not exist
-        struct.pack("<IBBHQQ", offset, 0x12 if at < _DATA else 0x11, 0, 1, at, 16 if at >= _DATA else 64)
+        _FORMS.symbol.pack(offset, 0x12 if at < _DATA else 0x11, 0, 1, at, 16 if at >= _DATA else 64)
         for offset, at in zip(offsets, symbols.values(), strict=True)
     )
     count = len(symbols) + 1
@@ -96,12 +98,10 @@ def _elf(machine: int, code: bytes, symbols: dict[str, int]) -> bytes:
         (4, at_hashes), (5, at_names), (6, at_table), (10, len(names)), (11, 24), (0, 0),
     ))  # fmt: skip
     data = bytes(16) + dynamic
-    header = b"\x7fELF\2\1\1".ljust(16, b"\0") + struct.pack(
-        "<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0
-    )
-    segments = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in (
-        (1, 5, 0, 0, 0, _CODE + len(code), _CODE + len(code), _PAGE),
-        (1, 6, _DATA, _DATA, _DATA, len(data), len(data), _PAGE),
+    header = _FORMS.header.pack(MAGIC + b"\2\1\1", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
+    segments = b"".join(_FORMS.segment.pack(*segment) for segment in (
+        (PT_LOAD, 5, 0, 0, 0, _CODE + len(code), _CODE + len(code), _PAGE),
+        (PT_LOAD, 6, _DATA, _DATA, _DATA, len(data), len(data), _PAGE),
         (2, 6, _DATA + 16, _DATA + 16, _DATA + 16, len(dynamic), len(dynamic), 8),
     ))  # fmt: skip
     first = (header + segments + hashes).ljust(at_table, b"\0") + table + names

@@ -17,7 +17,7 @@ from motet.runtime.drivers.common.elf.structures import (
     LoadedSegment,
 )
 
-# EABI 5; compressed instructions and doubles in registers.
+# EABI 5; compressed instructions and doubles in registers. Other machines have none.
 _FLAGS = {"thumb": 0x05000000, "riscv32": 5, "riscv64": 5}
 _TITLES = b"\0.symtab\0.strtab\0.shstrtab\0"
 _ALL = 7  # readable, writable, executable
@@ -26,8 +26,8 @@ _ALL = 7  # readable, writable, executable
 def write_executable(
     machine: str, entry: int, segments: Sequence[LoadedSegment], symbols: Mapping[str, int], alignment: int
 ) -> bytes:
-    """A file for one of `_FLAGS` that starts at `entry`. Segments are as far from multiples of `alignment` in the file
-    as in memory."""
+    """A file for one of `MACHINES` that starts at `entry`. Segments are as far from multiples of `alignment` in the
+    file as in memory."""
     number, bits = next(key for key, name in MACHINES.items() if name == machine)
     structures = CLASSES[bits]
     header, section, word = structures.header, structures.section, structures.word
@@ -53,9 +53,9 @@ def write_executable(
         content += data
     content += bytes(-len(content) % word)
     start = header.pack(
-        MAGIC + bytes([bits, 1, 1]) + bytes(9), ET_EXEC, number, 1, entry, header.size, len(content), _FLAGS[machine],
-        header.size, structures.segment.size, len(segments), section.size, len(sections) // section.size,
-        len(sections) // section.size - 1,
+        MAGIC + bytes([bits, 1, 1]) + bytes(9), ET_EXEC, number, 1, entry, header.size, len(content),
+        _FLAGS.get(machine, 0), header.size, structures.segment.size, len(segments), section.size,
+        len(sections) // section.size, len(sections) // section.size - 1,
     )
     content[: len(start) + len(table)] = start + table
     return bytes(content) + sections
