@@ -222,3 +222,11 @@ def _write(value: int, kind: TensorKind, plan: Plan, ready: dict[int, TensorKind
 def _check_device(device: int, manifest: Manifest, where: str) -> None:
     if not 0 <= device < len(manifest.devices):
         raise ArtifactError(f"{where}: device {device}: there are {len(manifest.devices)}")
+
+
+def whole_plan(signature: Signature) -> Plan:
+    """The plan of a function that is one region, on the first device."""
+    inputs = list(range(len(signature.inputs)))
+    results = list(range(len(inputs), len(inputs) + len(signature.results)))
+    step = Step("run", 0, inputs, results, signature.name)
+    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from motet.artifact.plans import all_steps
-from motet.artifact.schema import Plan, Signature, Step
+from motet.artifact.schema import Plan, Step
 from motet.errors import CallError
 from motet.ranks.transport import MOST_TAGS
 
@@ -148,11 +148,3 @@ class _Division:
         own = [self.numbers[device] for device in plan.input_devices]
         return replace(plan, steps=steps, input_devices=own,
                        result_devices=[self.numbers[device] for device in plan.result_devices])
-
-
-def whole_plan(signature: Signature) -> Plan:
-    """The plan of a function that is one region of one device."""
-    inputs = list(range(len(signature.inputs)))
-    results = list(range(len(inputs), len(inputs) + len(signature.results)))
-    step = Step("run", 0, inputs, results, signature.name)
-    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])

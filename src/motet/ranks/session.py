@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from motet.artifact.device_flags import bindings_of
 from motet.artifact.places import split_place
+from motet.artifact.plans import whole_plan
 from motet.artifact.reader import Artifact
 from motet.artifact.schema import Plan, Signature, Variant
 from motet.artifact.states import has_state
 from motet.artifact.visible import hidden_functions
 from motet.errors import ArtifactError, CallError, MotetError, OptionError
 from motet.ranks.courier import CallPeers, Courier
-from motet.ranks.division import ROOT, RankPart, divide, whole_plan
+from motet.ranks.division import ROOT, RankPart, divide
 from motet.ranks.function import OtherRanks, RankedFunction
 from motet.ranks.instance import RankCode, RankInstance
 from motet.ranks.launcher import transport_of_launcher

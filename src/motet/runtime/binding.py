@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from motet.artifact.plans import all_steps, has_loops
+from motet.artifact.plans import all_steps, has_loops, whole_plan
 from motet.artifact.reader import Artifact
-from motet.artifact.schema import Plan, Signature, Step, Variant
+from motet.artifact.schema import Plan, Signature, Variant
 from motet.errors import ArtifactError, CallError, DeviceError, DeviceLost
 from motet.runtime.call import Runnable
 from motet.runtime.device import Device, open_device, probe
@@ -129,8 +129,8 @@ class BoundDevices:
         manifest = self.artifact.manifest
         if len({id(device) for device in devices}) == 1 and not self._is_by_steps(signature, devices[0].device):
             schedule = {signature.name: self._merged(state, signature).schedule}
-            regions = {signature.name: signature}
-            return PlacedInstance(signature, _whole(signature), regions, devices, symbols, [schedule] * len(devices))
+            plan, regions = whole_plan(signature), {signature.name: signature}
+            return PlacedInstance(signature, plan, regions, devices, symbols, [schedule] * len(devices))
         plan = manifest.plans[signature.name]
         self._check_code(plan, [device.variant for device in devices])
         schedules = [device.variant.schedules for device in devices]
@@ -381,11 +381,3 @@ def _next(choice: DeviceChoice) -> DeviceChoice:
 
 def _without(choice: DeviceChoice, gone: Sequence[str]) -> DeviceChoice:
     return replace(choice, further=tuple(item for item in choice.further if item.info.uri not in gone))
-
-
-def _whole(signature: Signature) -> Plan:
-    """The plan of a function that is one region."""
-    inputs = list(range(len(signature.inputs)))
-    results = list(range(len(inputs), len(inputs) + len(signature.results)))
-    step = Step("run", 0, inputs, results, signature.name)
-    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])

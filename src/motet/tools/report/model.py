@@ -14,7 +14,7 @@ from typing import Literal
 from motet.artifact.dtypes import DTYPES
 from motet.artifact.expressions import evaluate
 from motet.artifact.kernels import KernelTable
-from motet.artifact.plans import has_loops, one_iteration
+from motet.artifact.plans import has_loops, one_iteration, whole_plan
 from motet.artifact.schema import Command, Expr, KernelInfo, Manifest, Plan, Schedule, ScheduleBuffer, Signature, Step
 from motet.errors import CallError
 from motet.tools.report.binding import ReportedDevice
@@ -130,18 +130,10 @@ def read_program(
     plan = manifest.plans.get(signature.name)
     regions = manifest.regions
     if plan is None:
-        plan, regions = whole(signature), {signature.name: signature}
+        plan, regions = whole_plan(signature), {signature.name: signature}
     elif has_loops(plan):  # the steps of loops are shown once
         plan = one_iteration(plan)
     return _ModelReader(ReportedFunction(signature, devices, plan, symbols), regions).run()
-
-
-def whole(signature: Signature) -> Plan:
-    """A plan of one step for a function that is one region."""
-    inputs = list(range(len(signature.inputs)))
-    results = list(range(len(inputs), len(inputs) + len(signature.results)))
-    step = Step("run", 0, inputs, results, signature.name)
-    return Plan(len(inputs) + len(results), inputs, results, [0] * len(inputs), [0] * len(results), [step])
 
 
 @dataclass(frozen=True)
