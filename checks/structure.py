@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent / "src"
 TESTS = ROOT.parent / "tests" / "filecheck"
 REGISTRY = "motet.compiler.passes.registry"
-PASS_CLASSES = {"Pass", "FunctionPass", "ModulePass"}
+PASS_CLASSES = {"Pass", "FunctionPass", "OperationPass", "ModulePass"}
 LINES_OF_MODULE = 450
 LINES_OF_FUNCTION = 60
 PARAMETERS = 7
@@ -254,14 +254,14 @@ def passes_outside_registry(modules: Modules) -> Iterator[str]:
 
 
 def pass_name(node: ast.ClassDef) -> str:
-    """The value of `name` of a class with a method `run` or `run_on`; "" for other classes."""
+    """The value of `name` of a class with a method of passes; "" for other classes."""
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
     names = [
         each.value.value for each in node.body
         if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and each.targets[0].id == "name"
         and isinstance(each.value, ast.Constant) and isinstance(each.value.value, str)
     ]
-    return names[0] if names and methods & {"run", "run_on"} else ""
+    return names[0] if names and methods & {"run", "run_on", "rewrite"} else ""
 
 
 def registered_passes(modules: Modules) -> dict[str, str]:

@@ -84,6 +84,25 @@ class FunctionPass(Pass):
         """Rewrites `function`; returns whether anything changed."""
 
 
+class OperationPass(FunctionPass):
+    """A pass that rewrites the operations of a function's own blocks one by one: those whose names are in `takes`, or
+    all of them."""
+
+    takes: ClassVar[tuple[str, ...]] = ()
+
+    def run_on(self, function: ir.Operation) -> bool:
+        changed = [
+            self.rewrite(each.operation)
+            for block in function.regions[0].blocks for each in list(block.operations)
+            if not self.takes or each.operation.name in self.takes
+        ]
+        return any(changed)
+
+    @abstractmethod
+    def rewrite(self, operation: ir.Operation) -> bool:
+        """Rewrites `operation`; returns whether anything changed."""
+
+
 class ModulePass(Named):
     """A pass over a module that is not yet a program, used by frontends and placement: it has no access to parameters,
     and does not report changes."""

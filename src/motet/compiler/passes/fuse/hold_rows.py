@@ -15,7 +15,7 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import Role, Structure, role_of, structure_of
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 from motet.compiler.passes.fuse.inline_indices import gathers
 from motet.compiler.passes.fuse.marks import HELD, MARK
 from motet.compiler.passes.fuse.rules import space_of
@@ -27,20 +27,16 @@ _LEAST = 16  # rows: the reductions of fewer are split over many programs
 
 
 @dataclass(frozen=True)
-class HoldRows(FunctionPass):
+class HoldRows(OperationPass):
     """Considers reductions of known extents."""
 
     name = "hold-rows"
 
-    def run_on(self, function: ir.Operation) -> bool:
-        found = False
-        for block in function.regions[0].blocks:
-            for entry in block.operations:
-                operation = entry.operation
-                if HELD not in operation.attributes and _is_held(operation):
-                    operation.attributes[HELD] = ir.UnitAttr.get()
-                    found = True
-        return found
+    def rewrite(self, operation: ir.Operation) -> bool:
+        if HELD in operation.attributes or not _is_held(operation):
+            return False
+        operation.attributes[HELD] = ir.UnitAttr.get()
+        return True
 
 
 def _is_held(operation: ir.Operation) -> bool:

@@ -14,25 +14,22 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.compose import costs_nothing
 from motet.compiler.kernels.roles import Role, role_of
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 from motet.compiler.passes.fuse.marks import MARK, PLACES
 from motet.compiler.passes.fuse.partial_sorts import numbers_places
 
 
 @dataclass(frozen=True)
-class RecomputePlaces(FunctionPass):
+class RecomputePlaces(OperationPass):
     """Considers integers of known extents that follow from indices by a few operations."""
 
     name = "recompute-places"
 
-    def run_on(self, function: ir.Operation) -> bool:
-        found = False
-        for block in function.regions[0].blocks:
-            for entry in block.operations:
-                if PLACES not in entry.operation.attributes and _makes_places(entry.operation):
-                    entry.operation.attributes[PLACES] = ir.UnitAttr.get()
-                    found = True
-        return found
+    def rewrite(self, operation: ir.Operation) -> bool:
+        if PLACES in operation.attributes or not _makes_places(operation):
+            return False
+        operation.attributes[PLACES] = ir.UnitAttr.get()
+        return True
 
 
 def _makes_places(operation: ir.Operation) -> bool:

@@ -17,41 +17,33 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
 from motet.compiler.ir.nests import nest
 from motet.compiler.ir.sizes import constant_index, extent_of
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 
 @dataclass(frozen=True)
-class CollapseBroadcasts(FunctionPass):
+class CollapseBroadcasts(OperationPass):
     """Dimensions are merged if each input is indexed by at most one of them, and the others have extent 1."""
 
     name = "collapse-broadcasts"
+    takes = ("tensor.collapse_shape",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                if each.operation.name == "tensor.collapse_shape":
-                    changed |= _collapse(each.operation)
-        return changed
-
-
-def _collapse(reshape: ir.Operation) -> bool:
-    broadcast = reshape.operands[0].owner
-    if isinstance(broadcast, ir.Block) or not _is_broadcast(broadcast.operation):
-        return False
-    broadcast = broadcast.operation
-    groups = reassociation(reshape)
-    *maps, _ = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(broadcast.attributes["indexing_maps"])]
-    shape = ir.RankedTensorType(reshape.operands[0].type).shape
-    kept = [_kept(group, maps, shape) for group in groups]
-    if None in kept:
-        return False
-    place = {axis: number for number, axis in enumerate(kept) if axis is not None}
-    collapsed = [_collapsed(each, place, shape, len(groups)) for each in maps]
-    if any(each is None for each in collapsed):
-        return False
-    _rewrite(reshape, broadcast, groups, [each for each in collapsed if each is not None])
-    return True
+    def rewrite(self, operation: ir.Operation) -> bool:
+        broadcast = operation.operands[0].owner
+        if isinstance(broadcast, ir.Block) or not _is_broadcast(broadcast.operation):
+            return False
+        broadcast = broadcast.operation
+        groups = reassociation(operation)
+        *maps, _ = [ir.AffineMapAttr(each).value for each in ir.ArrayAttr(broadcast.attributes["indexing_maps"])]
+        shape = ir.RankedTensorType(operation.operands[0].type).shape
+        kept = [_kept(group, maps, shape) for group in groups]
+        if None in kept:
+            return False
+        place = {axis: number for number, axis in enumerate(kept) if axis is not None}
+        collapsed = [_collapsed(each, place, shape, len(groups)) for each in maps]
+        if any(each is None for each in collapsed):
+            return False
+        _rewrite(operation, broadcast, groups, [each for each in collapsed if each is not None])
+        return True
 
 
 def _is_broadcast(operation: ir.Operation) -> bool:

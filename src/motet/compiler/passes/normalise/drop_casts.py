@@ -12,26 +12,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 
 @dataclass(frozen=True)
-class DropCasts(FunctionPass):
+class DropCasts(OperationPass):
     """Keeps casts that have other readers."""
 
     name = "drop-casts"
+    takes = ("tensor.concat",)
 
-    def run_on(self, function: ir.Operation) -> bool:
+    def rewrite(self, operation: ir.Operation) -> bool:
+        if not operation.results[0].type.has_static_shape:
+            return False
         changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                operation = each.operation
-                if operation.name == "tensor.concat" and operation.results[0].type.has_static_shape:
-                    for position, operand in enumerate(operation.operands):
-                        source = _without_cast(operand)
-                        if source != operand:
-                            operation.operands[position] = source
-                            changed = True
+        for position, operand in enumerate(operation.operands):
+            source = _without_cast(operand)
+            if source != operand:
+                operation.operands[position] = source
+                changed = True
         return changed
 
 

@@ -9,38 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 _PADDING = ("linalg.pack", "linalg.unpack")  # may write elements that they do not read
 
 
 @dataclass(frozen=True)
-class FoldEmptyTensors(FunctionPass):
+class FoldEmptyTensors(OperationPass):
     """Considers static extents only."""
 
     name = "fold-empty-tensors"
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = [_fold(entry.operation) for entry in list(function.regions[0].blocks[0].operations)]
-        return any(changed)
-
-
-def _fold(operation: ir.Operation) -> bool:
-    if operation.name == "tensor.empty" or not len(operation.results):
-        return False
-    if all(_has_no_elements(result.type) for result in operation.results):
-        for result in operation.results:
-            empty = ir.Operation.create(
-                "tensor.empty", results=[result.type], loc=operation.location, ip=ir.InsertionPoint(operation)
-            )
-            result.replace_all_uses_with(empty.result)
-    elif _has_no_iterations(operation):
-        for result, written in zip(operation.results, _written(operation), strict=True):
-            result.replace_all_uses_with(written)
-    else:
-        return False
-    operation.erase()
-    return True
+    def rewrite(self, operation: ir.Operation) -> bool:
+        if operation.name == "tensor.empty" or not len(operation.results):
+            return False
+        if all(_has_no_elements(result.type) for result in operation.results):
+            for result in operation.results:
+                empty = ir.Operation.create(
+                    "tensor.empty", results=[result.type], loc=operation.location, ip=ir.InsertionPoint(operation)
+                )
+                result.replace_all_uses_with(empty.result)
+        elif _has_no_iterations(operation):
+            for result, written in zip(operation.results, _written(operation), strict=True):
+                result.replace_all_uses_with(written)
+        else:
+            return False
+        operation.erase()
+        return True
 
 
 def _has_no_iterations(operation: ir.Operation) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from motet.artifact.dtypes import DTYPES
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 _EXACT: Mapping[str, Callable[..., np.floating]] = {
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
@@ -28,37 +28,30 @@ _DTYPES = ("f32", "f64")
 
 
 @dataclass(frozen=True)
-class FoldNumbers(FunctionPass):
+class FoldNumbers(OperationPass):
     """Considers operations without loops, in f32 and f64."""
 
     name = "fold-numbers"
+    takes = ("linalg.generic",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                changed |= _fold(each.operation)
-        return changed
-
-
-def _fold(operation: ir.Operation) -> bool:
-    if operation.name != "linalg.generic" or len(operation.results) != 1 or len(operation.attributes["iterator_types"]):
-        return False
-    kind = operation.results[0].type
-    if not isinstance(kind, ir.RankedTensorType) or kind.rank or str(kind.element_type) not in _DTYPES:
-        return False
-    number = _computed(operation)
-    if number is None:
-        return False
-    dtype = kind.element_type
-    value = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(dtype, number))
-    made = ir.Operation.create(
-        "arith.constant", results=[kind], attributes={"value": value}, loc=operation.location,
-        ip=ir.InsertionPoint(operation),
-    )
-    operation.results[0].replace_all_uses_with(made.result)
-    operation.erase()
-    return True
+    def rewrite(self, operation: ir.Operation) -> bool:
+        if len(operation.results) != 1 or len(operation.attributes["iterator_types"]):
+            return False
+        kind = operation.results[0].type
+        if not isinstance(kind, ir.RankedTensorType) or kind.rank or str(kind.element_type) not in _DTYPES:
+            return False
+        number = _computed(operation)
+        if number is None:
+            return False
+        dtype = kind.element_type
+        value = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(dtype, number))
+        made = ir.Operation.create(
+            "arith.constant", results=[kind], attributes={"value": value}, loc=operation.location,
+            ip=ir.InsertionPoint(operation),
+        )
+        operation.results[0].replace_all_uses_with(made.result)
+        operation.erase()
+        return True
 
 
 def _computed(operation: ir.Operation) -> float | None:

@@ -10,56 +10,34 @@ before it is written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 
 @dataclass(frozen=True)
-class FoldUninitializedSlices(FunctionPass):
+class FoldUninitializedSlices(OperationPass):
     """Keeps reshapes to dynamic extents."""
 
     name = "fold-uninitialized-slices"
+    takes = ("tensor.extract_slice", "tensor.expand_shape", "tensor.collapse_shape")
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                if each.operation.name == "tensor.extract_slice":
-                    changed |= _slice(each.operation)
-                elif each.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-                    changed |= _reshape(each.operation)
-        return changed
-
-
-def _reshape(reshape: ir.Operation) -> bool:
-    if not _reads_uninitialized(reshape) or not reshape.results[0].type.has_static_shape:
-        return False
-    _replace(reshape, [])
-    return True
-
-
-def _reads_uninitialized(operation: ir.Operation) -> bool:
-    source = operation.operands[0]
-    return not isinstance(source.owner, ir.Block) and source.owner.operation.name == "tensor.empty"
-
-
-def _slice(slice_: ir.Operation) -> bool:
-    if not _reads_uninitialized(slice_):
-        return False
-    _, offsets, sizes, _ = ir.DenseI32ArrayAttr(slice_.attributes["operandSegmentSizes"])
-    given = list(slice_.operands)[1 + offsets : 1 + offsets + sizes]
-    # Dropped dimensions have extent 1, so that each dynamic extent is one of the result's.
-    _replace(slice_, given)
-    return True
-
-
-def _replace(operation: ir.Operation, extents: Sequence[ir.Value]) -> None:
-    empty = ir.Operation.create(
-        "tensor.empty", results=[operation.results[0].type], operands=extents, loc=operation.location,
-        ip=ir.InsertionPoint(operation),
-    )
-    operation.results[0].replace_all_uses_with(empty.results[0])
-    operation.erase()
+    def rewrite(self, operation: ir.Operation) -> bool:
+        source = operation.operands[0]
+        if isinstance(source.owner, ir.Block) or source.owner.operation.name != "tensor.empty":
+            return False
+        extents: list[ir.Value] = []
+        if operation.name == "tensor.extract_slice":
+            _, offsets, sizes, _ = ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])
+            # Dropped dimensions have extent 1, so that each dynamic extent is one of the result's.
+            extents = list(operation.operands)[1 + offsets : 1 + offsets + sizes]
+        elif not operation.results[0].type.has_static_shape:
+            return False
+        empty = ir.Operation.create(
+            "tensor.empty", results=[operation.results[0].type], operands=extents, loc=operation.location,
+            ip=ir.InsertionPoint(operation),
+        )
+        operation.results[0].replace_all_uses_with(empty.results[0])
+        operation.erase()
+        return True

@@ -20,7 +20,7 @@ import numpy as np
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number, maps_of, reassociation_attribute
 from motet.compiler.ir.nests import nest
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 Numbers = np.ndarray[Any, Any]
 
@@ -38,44 +38,36 @@ _CONVERSIONS = (
 
 
 @dataclass(frozen=True)
-class RepeatExtracts(FunctionPass):
+class RepeatExtracts(OperationPass):
     """Considers static extents, and indices that one loop determines each."""
 
     name = "repeat-extracts"
+    takes = ("linalg.generic",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                if each.operation.name == "linalg.generic":
-                    changed |= _repeat(each.operation)
-        return changed
-
-
-def _repeat(operation: ir.Operation) -> bool:
-    extract = _only_extract(operation)
-    if extract is None:
-        return False
-    source, *indices = extract.operands
-    shape, result = ir.RankedTensorType(source.type).shape, ir.RankedTensorType(operation.results[0].type)
-    along: list[int | None] = []  # the loop of each dimension of the source
-    times = [1] * result.rank
-    for index, size in zip(indices, shape, strict=True):
-        loop = _loop(index)
-        numbers = None if loop is not None and result.shape[loop] > _MOST else _evaluated(index, result, loop)
-        if numbers is None or (loop is None and (numbers.any() or size != 1)):
+    def rewrite(self, operation: ir.Operation) -> bool:
+        extract = _only_extract(operation)
+        if extract is None:
             return False
-        along.append(loop)
-        if loop is None:
-            continue
-        times[loop], rest = divmod(result.shape[loop], size) if size else (1, 1)
-        if rest or not np.array_equal(numbers, np.arange(result.shape[loop]) // max(1, times[loop])):
+        source, *indices = extract.operands
+        shape, result = ir.RankedTensorType(source.type).shape, ir.RankedTensorType(operation.results[0].type)
+        along: list[int | None] = []  # the loop of each dimension of the source
+        times = [1] * result.rank
+        for index, size in zip(indices, shape, strict=True):
+            loop = _loop(index)
+            numbers = None if loop is not None and result.shape[loop] > _MOST else _evaluated(index, result, loop)
+            if numbers is None or (loop is None and (numbers.any() or size != 1)):
+                return False
+            along.append(loop)
+            if loop is None:
+                continue
+            times[loop], rest = divmod(result.shape[loop], size) if size else (1, 1)
+            if rest or not np.array_equal(numbers, np.arange(result.shape[loop]) // max(1, times[loop])):
+                return False
+        used = [loop for loop in along if loop is not None]
+        if len(set(used)) != len(used) or max(times) <= 1 or 0 in result.shape:
             return False
-    used = [loop for loop in along if loop is not None]
-    if len(set(used)) != len(used) or max(times) <= 1 or 0 in result.shape:
-        return False
-    _rebuild(operation, source, along, times)
-    return True
+        _rebuild(operation, source, along, times)
+        return True
 
 
 def _only_extract(operation: ir.Operation) -> ir.Operation | None:

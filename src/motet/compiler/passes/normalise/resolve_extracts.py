@@ -17,22 +17,27 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 
 @dataclass(frozen=True)
-class ResolveExtracts(FunctionPass):
+class ResolveExtracts(OperationPass):
     """Elements at other positions are left unchanged."""
 
     name = "resolve-extracts"
+    takes = ("linalg.generic",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                if each.operation.name == "linalg.generic":
-                    changed |= _resolve(each.operation)
-        return changed
+    def rewrite(self, operation: ir.Operation) -> bool:
+        found: list[_Element] = []
+        for number, entry in enumerate(operation.regions[0].blocks[0].operations):
+            if entry.operation.name == "tensor.extract":
+                tensor, *indices = entry.operation.operands
+                map_ = _map(operation, indices)
+                if map_ is not None and _is_all_of_it(operation, tensor, map_):
+                    found.append(_Element(number, tensor, entry.operation.results[0].type, map_))
+        if found:
+            _rebuild(operation, found)
+        return bool(found)
 
 
 @dataclass(frozen=True)
@@ -43,19 +48,6 @@ class _Element:
     tensor: ir.Value
     kind: ir.Type
     map: ir.AffineMap
-
-
-def _resolve(operation: ir.Operation) -> bool:
-    found: list[_Element] = []
-    for number, entry in enumerate(operation.regions[0].blocks[0].operations):
-        if entry.operation.name == "tensor.extract":
-            tensor, *indices = entry.operation.operands
-            map_ = _map(operation, indices)
-            if map_ is not None and _is_all_of_it(operation, tensor, map_):
-                found.append(_Element(number, tensor, entry.operation.results[0].type, map_))
-    if found:
-        _rebuild(operation, found)
-    return bool(found)
 
 
 def _map(operation: ir.Operation, indices: Sequence[ir.Value]) -> ir.AffineMap | None:

@@ -13,22 +13,53 @@ from math import prod
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import reassociation
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 
 @dataclass(frozen=True)
-class SliceAfterSplitting(FunctionPass):
+class SliceAfterSplitting(OperationPass):
     """Keeps slices with dynamic extents."""
 
     name = "slice-after-splitting"
+    takes = ("tensor.expand_shape",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = [
-            _exchange(each.operation)
-            for block in function.regions[0].blocks for each in list(block.operations)
-            if each.operation.name == "tensor.expand_shape"
-        ]
-        return any(changed)
+    def rewrite(self, operation: ir.Operation) -> bool:
+        source = operation.operands[0]
+        if isinstance(source.owner, ir.Block) or source.owner.operation.name != "tensor.extract_slice":
+            return False
+        slice_ = source.owner.operation
+        kinds = [ir.RankedTensorType(value.type) for value in (slice_.operands[0], source, operation.results[0])]
+        if not all(kind.has_static_shape for kind in kinds) or len(slice_.operands) != 1:
+            return False
+        split = _split(operation, slice_)
+        if split is None:
+            return False
+        element, context = kinds[0].element_type, operation.context
+        wide = ir.RankedTensorType.get(split.extents, element, loc=operation.location)
+        at = ir.InsertionPoint(operation)
+        expanded = ir.Operation.create(
+            "tensor.expand_shape", results=[wide], operands=[slice_.operands[0]],
+            attributes={
+                "reassociation": operation.attributes["reassociation"],
+                "static_output_shape": ir.DenseI64ArrayAttr.get(split.extents, context),
+            },
+            loc=operation.location, ip=at,
+        ).result
+        taken = ir.Operation.create(
+            "tensor.extract_slice", results=[kinds[2]], operands=[expanded],
+            attributes={
+                "static_offsets": ir.DenseI64ArrayAttr.get(split.offsets, context),
+                "static_sizes": ir.DenseI64ArrayAttr.get(split.sizes, context),
+                "static_strides": ir.DenseI64ArrayAttr.get([1] * len(split.sizes), context),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0], context),
+            },
+            loc=slice_.location, ip=at,
+        ).result
+        operation.results[0].replace_all_uses_with(taken)
+        operation.erase()
+        if not any(True for _ in slice_.results[0].uses):
+            slice_.erase()
+        return True
 
 
 @dataclass(frozen=True)
@@ -38,45 +69,6 @@ class _Split:
     extents: list[int]
     offsets: list[int]
     sizes: list[int]
-
-
-def _exchange(expand: ir.Operation) -> bool:
-    source = expand.operands[0]
-    if isinstance(source.owner, ir.Block) or source.owner.operation.name != "tensor.extract_slice":
-        return False
-    slice_ = source.owner.operation
-    kinds = [ir.RankedTensorType(value.type) for value in (slice_.operands[0], source, expand.results[0])]
-    if not all(kind.has_static_shape for kind in kinds) or len(slice_.operands) != 1:
-        return False
-    split = _split(expand, slice_)
-    if split is None:
-        return False
-    element, context = kinds[0].element_type, expand.context
-    wide = ir.RankedTensorType.get(split.extents, element, loc=expand.location)
-    at = ir.InsertionPoint(expand)
-    expanded = ir.Operation.create(
-        "tensor.expand_shape", results=[wide], operands=[slice_.operands[0]],
-        attributes={
-            "reassociation": expand.attributes["reassociation"],
-            "static_output_shape": ir.DenseI64ArrayAttr.get(split.extents, context),
-        },
-        loc=expand.location, ip=at,
-    ).result
-    taken = ir.Operation.create(
-        "tensor.extract_slice", results=[kinds[2]], operands=[expanded],
-        attributes={
-            "static_offsets": ir.DenseI64ArrayAttr.get(split.offsets, context),
-            "static_sizes": ir.DenseI64ArrayAttr.get(split.sizes, context),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(split.sizes), context),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0], context),
-        },
-        loc=slice_.location, ip=at,
-    ).result
-    expand.results[0].replace_all_uses_with(taken)
-    expand.erase()
-    if not any(True for _ in slice_.results[0].uses):
-        slice_.erase()
-    return True
 
 
 def _split(expand: ir.Operation, slice_: ir.Operation) -> _Split | None:

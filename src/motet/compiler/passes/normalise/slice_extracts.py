@@ -13,55 +13,47 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import constant_number
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 _ADDRESSES = ("linalg.index", "arith.index_cast", "arith.constant")
 
 
 @dataclass(frozen=True)
-class SliceExtracts(FunctionPass):
+class SliceExtracts(OperationPass):
     """Extents must be static."""
 
     name = "slice-extracts"
+    takes = ("linalg.generic",)
 
-    def run_on(self, function: ir.Operation) -> bool:
-        changed = False
-        for block in function.regions[0].blocks:
-            for each in list(block.operations):
-                if each.operation.name == "linalg.generic":
-                    changed |= _slice(each.operation)
-        return changed
-
-
-def _slice(operation: ir.Operation) -> bool:
-    extract = _only_extract(operation)
-    if extract is None:
-        return False
-    source, *indices = extract.operands
-    before, after = ir.RankedTensorType(source.type), ir.RankedTensorType(operation.results[0].type)
-    if not before.has_static_shape or not after.has_static_shape or before.rank != after.rank:
-        return False
-    offsets: list[int] = []
-    for axis, index in enumerate(indices):
-        loop, number = _loop(index), _number(operation, index)
-        whole = loop == axis and before.shape[axis] == after.shape[axis]
-        inside = number is not None and after.shape[axis] == 1 and 0 <= number < before.shape[axis]
-        if not whole and not inside:
+    def rewrite(self, operation: ir.Operation) -> bool:
+        extract = _only_extract(operation)
+        if extract is None:
             return False
-        offsets.append(0 if whole or number is None else number)
-    made = ir.Operation.create(
-        "tensor.extract_slice", results=[after], operands=[source],
-        attributes={
-            "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-            "static_sizes": ir.DenseI64ArrayAttr.get(list(after.shape)),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * after.rank),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-        },
-        loc=operation.location, ip=ir.InsertionPoint(operation),
-    )
-    operation.results[0].replace_all_uses_with(made.result)
-    operation.erase()
-    return True
+        source, *indices = extract.operands
+        before, after = ir.RankedTensorType(source.type), ir.RankedTensorType(operation.results[0].type)
+        if not before.has_static_shape or not after.has_static_shape or before.rank != after.rank:
+            return False
+        offsets: list[int] = []
+        for axis, index in enumerate(indices):
+            loop, number = _loop(index), _number(operation, index)
+            whole = loop == axis and before.shape[axis] == after.shape[axis]
+            inside = number is not None and after.shape[axis] == 1 and 0 <= number < before.shape[axis]
+            if not whole and not inside:
+                return False
+            offsets.append(0 if whole or number is None else number)
+        made = ir.Operation.create(
+            "tensor.extract_slice", results=[after], operands=[source],
+            attributes={
+                "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
+                "static_sizes": ir.DenseI64ArrayAttr.get(list(after.shape)),
+                "static_strides": ir.DenseI64ArrayAttr.get([1] * after.rank),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+            },
+            loc=operation.location, ip=ir.InsertionPoint(operation),
+        )
+        operation.results[0].replace_all_uses_with(made.result)
+        operation.erase()
+        return True
 
 
 def _only_extract(operation: ir.Operation) -> ir.Operation | None:

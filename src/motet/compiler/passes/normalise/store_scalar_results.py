@@ -13,21 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
-from motet.compiler.passes.base import FunctionPass
+from motet.compiler.passes.base import OperationPass
 
 STORED = ("scf.for", "scf.while", "scf.parallel", "scf.if", "scf.index_switch", "scf.execute_region")
 
 
 @dataclass(frozen=True)
-class StoreScalarResults(FunctionPass):
+class StoreScalarResults(OperationPass):
     """Results that are not read are left unchanged."""
 
     name = "store-scalar-results"
+    takes = STORED
 
-    def run_on(self, function: ir.Operation) -> bool:
-        operations = [entry.operation for entry in function.regions[0].blocks[0].operations]
-        made = [store_scalars(operation) for operation in operations if operation.name in STORED]
-        return any(made)
+    def rewrite(self, operation: ir.Operation) -> bool:
+        return bool(store_scalars(operation))
 
 
 def store_scalars(operation: ir.Operation) -> list[ir.Operation]:
