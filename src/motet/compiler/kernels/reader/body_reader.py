@@ -136,7 +136,10 @@ class BodyReader:
         if not self.reading.gathers or op.name != "tensor.extract" or operand != op.operands[0]:
             return None
         if not isinstance(source, View):
-            return None
+            kind = ir.RankedTensorType(operand.type)
+            if not kind.has_static_shape:
+                raise Unreadable("a computed place in a constant")
+            return self.reading.spread(source or 0, tuple(kind.shape), dtype_of(kind))
         value = self.reading.values[source.base]
         whole = source.map == identity_map(value.rank) and source.shape == value.shape and source.padding is None
         return source if whole else self.reading.materialised(source, dtype_of(operand.type))

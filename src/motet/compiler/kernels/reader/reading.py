@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.affine import Affine, identity_map
 from motet.compiler.ir.intervals import Intervals
-from motet.compiler.kernels.kernel import ITEM_BITS, Access, Size, Stage, Value, item_bytes, row_major
+from motet.compiler.kernels.kernel import ITEM_BITS, Access, Scalar, Size, Stage, Value, item_bytes, row_major
 
 
 class Unreadable(Exception):
@@ -66,6 +66,17 @@ class Reading:
             )
         )
         return View(target, identity_map(rank), view.shape)
+
+    def spread(self, number: Number, shape: tuple[Size, ...], dtype: str) -> View:
+        """A separate value filled with `number`."""
+        target, rank = self.new_value(shape, dtype), len(shape)
+        self.stages.append(
+            Stage(
+                sizes=shape, iterators=("parallel",) * rank, inputs=(), outputs=(Access(target, identity_map(rank)),),
+                inits=(None,), body=(Scalar("arith.constant", (), dtype, number),), yields=(1,), source="fill",
+            )
+        )
+        return View(target, identity_map(rank), shape)
 
     def unify(self, known: Size | None, extent: Size) -> Size:
         """The unified extent of two extents of one loop; `known` is None for the first."""

@@ -26,7 +26,7 @@ class ViewReader(Reading):
         if source is None:
             raise Unreadable("padding of undefined contents")
         if not isinstance(source, View):
-            source = self._spread(source, operation.operands[0])
+            source = self.spread(source, self._shape_at(operation.operands[0]), dtype_of(operation.operands[0].type))
         if source.padding is not None:
             source = self.materialised(source, dtype_of(operation.operands[0].type))
         rank = len(source.shape)
@@ -173,28 +173,10 @@ class ViewReader(Reading):
             return self.materialised(source, value.dtype).base
         return self._filled(source, operand)
 
-    def _spread(self, number: Number, operand: ir.Value) -> View:
-        """A splat of `number` with the shape of `operand`, which is not a view."""
-        target = self._filled(number, operand)
-        shape = self.values[target].shape
-        return View(target, identity_map(len(shape)), shape)
-
     def _filled(self, number: Number | None, operand: ir.Value) -> int:
         """A value with the shape of `operand`, which is not a view, filled with `number` or undefined (None)."""
-        target = self.new_value(self._shape_at(operand), dtype_of(operand.type))
-        if number is not None:
-            self._copy_number(number, target)
-        return target
-
-    def _copy_number(self, number: Number, target: int) -> None:
-        value = self.values[target]
-        self.stages.append(
-            Stage(
-                sizes=value.shape, iterators=("parallel",) * value.rank, inputs=(),
-                outputs=(Access(target, identity_map(value.rank)),), inits=(None,),
-                body=(Scalar("arith.constant", (), value.dtype, number),), yields=(1,), source="fill",
-            )
-        )
+        shape, dtype = self._shape_at(operand), dtype_of(operand.type)
+        return self.new_value(shape, dtype) if number is None else self.spread(number, shape, dtype).base
 
 
 def padding_value(operation: ir.Operation) -> ir.Value:

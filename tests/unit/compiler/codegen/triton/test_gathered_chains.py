@@ -165,3 +165,35 @@ def test_what_rows_reduce_stays_with_the_reduction() -> None:
     grown = np.exp(x[k].astype("f8"))
     np.testing.assert_allclose(total, grown.sum(1), rtol=1e-6)
     np.testing.assert_allclose(share, grown / grown.sum(1, keepdims=True), rtol=1e-6)
+
+
+OF_SUMS_OF_NONE = """
+#i = affine_map<(a) -> (a)>
+#x = affine_map<(a, b) -> (b, a)>
+#s = affine_map<(a, b) -> (a)>
+func.func @main(%x: tensor<0x3xf32>, %i: tensor<5xi64>) -> tensor<5xf32> {
+  %c = arith.constant 1.5 : f32
+  %t = tensor.empty() : tensor<3xf32>
+  %z = linalg.fill ins(%c : f32) outs(%t : tensor<3xf32>) -> tensor<3xf32>
+  %f = linalg.generic {indexing_maps = [#x, #s], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<0x3xf32>) outs(%z : tensor<3xf32>) {
+  ^bb0(%v: f32, %o: f32):
+    %a = arith.addf %v, %o : f32
+    linalg.yield %a : f32
+  } -> tensor<3xf32>
+  %e = tensor.empty() : tensor<5xf32>
+  %g = linalg.generic {indexing_maps = [#i, #i], iterator_types = ["parallel"]}
+      ins(%i : tensor<5xi64>) outs(%e : tensor<5xf32>) {
+  ^bb0(%p: i64, %o: f32):
+    %at = arith.index_cast %p : i64 to index
+    %w = tensor.extract %f[%at] : tensor<3xf32>
+    linalg.yield %w : f32
+  } -> tensor<5xf32>
+  return %g : tensor<5xf32>
+}"""
+
+
+def test_elements_of_a_tensor_that_is_one_number_everywhere() -> None:
+    made = generate(OF_SUMS_OF_NONE)
+    (got,) = interpret(made, [np.zeros((0, 3), np.float32), np.array([0, 2, 1, 1, 0])])
+    np.testing.assert_array_equal(got, np.full(5, 1.5, np.float32))
