@@ -132,13 +132,13 @@ def part_read(found: Recurrence, stage: Stage, access: Access, part: Part) -> tu
 def _parts(found: Recurrence) -> dict[int, list[Part]]:
     """The parts of the results of reductions from which an iteration's results are computed, by stage."""
     parts: dict[int, list[Part]] = {}
-    read = {state.read for state in found.states}
+    read, producers = {state.read for state in found.states}, found.producers
     waiting = [(value, all_columns(found, value)) for value in _made(found)]
     while waiting:
         value, part = waiting.pop()
         if value in read:
             continue
-        s = found.producers[value]
+        s = producers[value]
         stage = found.kernel.stages[s]
         if stage.reductions:
             if part in parts.setdefault(s, []):
@@ -147,7 +147,7 @@ def _parts(found: Recurrence) -> dict[int, list[Part]]:
         waiting += [
             (access.value, part_read(found, stage, access, part)[0])
             for access in (*stage.inputs, *(init for init in stage.inits if isinstance(init, Access)))
-            if access.value in found.producers
+            if access.value in producers
         ]
     return parts
 
