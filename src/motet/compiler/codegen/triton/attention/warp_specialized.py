@@ -33,11 +33,7 @@ from motet.compiler.codegen.triton.text.scalars import carried_type, rounded, st
 from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.strides import StridedAccess
 
-_HEAD = '''import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
+_HEAD = GluonWriter.head + '''from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,

@@ -25,11 +25,7 @@ from motet.compiler.codegen.triton.text.writer import Coordinate, symbol_name
 from motet.compiler.kernels.kernel import Kernel, item_bytes
 from motet.compiler.kernels.strides import StridedAccess
 
-HEAD = '''import triton
-import triton.language as tl
-from triton.experimental import gluon
-from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
+HEAD = GluonWriter.head + '''from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
