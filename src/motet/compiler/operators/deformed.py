@@ -19,7 +19,7 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.nests import loops
 from motet.compiler.ir.sizes import constant_index, element_at, on_indices
 from motet.compiler.operators.arithmetic import Floats, Real, floats_for
-from motet.compiler.operators.pointwise import Read, merged, pointwise, size_of, split
+from motet.compiler.operators.pointwise import Read, dynamic_sizes, merged, pointwise, size_of, split
 from motet.compiler.operators.taps import StoredTaps, Tap, last_places, weighted_elements
 
 _ENDS = StoredTaps(2)
@@ -58,7 +58,7 @@ class DeformedImage:
 
     def sizes(self) -> list[ir.Value]:
         """The dynamic extents of a tensor [N, …] of all points."""
-        return _dynamic(self.offsets)
+        return dynamic_sizes(self.offsets)
 
     def columns(self) -> ir.Value:
         """The samples, [N, groups of offsets, channels of a group, taps, …]."""
@@ -103,16 +103,11 @@ class DeformedImage:
         return found
 
 
-def _dynamic(tensor: ir.Value) -> list[ir.Value]:
-    kind = ir.RankedTensorType(tensor.type)
-    return [size_of(tensor, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
-
-
 def _divided(tensor: ir.Value, parts: Sequence[int]) -> ir.Value:
     """`tensor`, [N, …], with axis 1 as axes of the extents `parts`."""
     kind = ir.RankedTensorType(tensor.type)
     shape = [kind.shape[0], *parts, *kind.shape[2:]]
-    return split(tensor, ir.RankedTensorType.get(shape, kind.element_type), 1, len(parts), _dynamic(tensor))
+    return split(tensor, ir.RankedTensorType.get(shape, kind.element_type), 1, len(parts), dynamic_sizes(tensor))
 
 
 def deformed_convolution(of: DeformedImage, weights: ir.Value, bias: ir.Value | None) -> ir.Value:
@@ -121,7 +116,7 @@ def deformed_convolution(of: DeformedImage, weights: ir.Value, bias: ir.Value | 
     outputs, per_group, *kernel = ir.RankedTensorType(weights.type).shape
     columns, taps = merged(merged(of.columns(), 1, 3), 2, points), per_group * math.prod(kernel)
     batch, _, count = ir.RankedTensorType(columns.type).shape
-    sizes = _dynamic(columns)
+    sizes = dynamic_sizes(columns)
     columns = split(columns, ir.RankedTensorType.get([batch, groups, taps, count], f.kind), 1, 2, sizes)
     element = ir.RankedTensorType(weights.type).element_type
     filters = ir.RankedTensorType.get([groups, outputs // groups, taps], element)

@@ -61,6 +61,12 @@ def size_of(tensor: ir.Value, axis: int) -> ir.Value:
     return extent_of(tensor, axis) if extent == DYNAMIC else constant_index(extent)
 
 
+def dynamic_sizes(tensor: ir.Value) -> list[ir.Value]:
+    """The dynamic extents of a tensor of MLIR, as indices."""
+    kind = ir.RankedTensorType(tensor.type)
+    return [size_of(tensor, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+
+
 def known_extent(index: ir.Value) -> int:
     """The extent that a constant index is; the number for dynamic extents if it is none."""
     owner = index.owner

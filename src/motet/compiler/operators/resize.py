@@ -24,7 +24,16 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.sizes import as_index, constant_index, element_at, on_indices
 from motet.compiler.operators.arithmetic import Arrays, FloatArithmetic, Floats, Number, Real, floats_for
-from motet.compiler.operators.pointwise import Read, clamped, known_extent, merged, pointwise, size_of, table
+from motet.compiler.operators.pointwise import (
+    Read,
+    clamped,
+    dynamic_sizes,
+    known_extent,
+    merged,
+    pointwise,
+    size_of,
+    table,
+)
 
 MODES = ("nearest", "linear", "cubic")
 POSITIONS = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
@@ -273,7 +282,7 @@ def _repeated(source: ir.Value, times: Mapping[int, int]) -> ir.Value:
     extents: list[int] = []
     for axis, extent in enumerate(kind.shape):
         extents += [extent, times[axis]] if axis in times else [extent]
-    sizes = [size_of(source, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
+    sizes = dynamic_sizes(source)
     wide = ir.RankedTensorType.get(extents, kind.element_type)
     value = pointwise(wide, sizes, [Read(source, loops)], lambda values, _: values[0])
     for axis in sorted(times, reverse=True):
@@ -341,8 +350,7 @@ def _extrapolated(value: ir.Value, axes: Sequence[ResizedAxis], how: Filter, uns
             element = create("arith.select", kind.element_type, [formula.inside(at) == at, element, other])
         return element
 
-    sizes = [size_of(value, axis) for axis in range(kind.rank) if kind.is_dynamic_dim(axis)]
-    return pointwise(kind, sizes, [Read(value, range(kind.rank))], body)
+    return pointwise(kind, dynamic_sizes(value), [Read(value, range(kind.rank))], body)
 
 
 def _as_float(wide: Floats, value: ir.Value, unsigned: bool) -> Real:
