@@ -23,13 +23,13 @@ def generate(text: str) -> Generated:
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines take several turns, and are parted, at extents that the interpreter is fast enough for."""
-    for name, value in (("_LINE", 128), ("_PARTED", 2000), ("_PARTS", 8)):
+    for name, value in (("_LINE", 128), ("_TILE", 512), ("_PARTED", 16), ("_PARTS", 8)):
         monkeypatch.setattr(scans, name, value)
 
 
 @pytest.mark.parametrize("shape, dim", [
     ((3, 1000), 1), ((5, 1), 1), ((1, 13), 1), ((70, 5), 0), ((2, 33, 37), 1), ((2, 900), 1), ((3, 5003), 1),
-    ((300, 40), 0),
+    ((300, 40), 0), ((701, 13), 0), ((2, 503, 37), 1),
 ])
 def test_sums_up_to_each_element(shape: tuple[int, ...], dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten(monkeypatch)
@@ -39,7 +39,7 @@ def test_sums_up_to_each_element(shape: tuple[int, ...], dim: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("shape, dim", [
-    pytest.param((3, 1000), 1, marks=pytest.mark.slow), ((40, 7), 0), ((1, 3001), 1),
+    pytest.param((3, 1000), 1, marks=pytest.mark.slow), ((40, 7), 0), ((1, 3001), 1), ((1601, 7), 0),
 ])
 def test_sums_before_each_element(shape: tuple[int, ...], dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten(monkeypatch)

@@ -1,8 +1,8 @@
 """Scans on GPUs: sums, products, extremes of all elements up to each one, along one dimension.
 
 A program has a few lines, or, where what is behind the dimension lies side by side, a block of neighbours. A line that
-fits the registers is read and written once, else it is gone over in turns, what was gathered so far handed on. Few long
-lines are parted: one launch gathers each part, the next one begins each part with all that is before it.
+fits the registers is read and written once, else it is gone over in turns, what was gathered so far handed on. Long
+lines of few programs are parted: one launch gathers each part, the next begins each part with all that is before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _LINE = 8192  # elements of a line per iteration
 _TILE = 2048  # minimum number of elements of a program, if there are enough
 _WIDTH = 32  # neighbouring lines of a program
-_PARTED = 1 << 16  # elements from which on few lines are split
+_PARTED = 8  # turns from which on lines of few programs are split
 _PARTS = 512
 
 
@@ -53,12 +53,14 @@ class AcrossTile:
 
 @dataclass(frozen=True)
 class PartedLines:
-    """`parts` parts of `size` elements of each of `lines` lines; `turn` elements at once."""
+    """`parts` parts of `size` elements of each line, each by `blocks` programs; `turn` elements of `width` neighbours
+    at once."""
 
-    lines: int
+    blocks: int
     parts: int
     size: int
     turn: int
+    width: int
 
 
 @dataclass(frozen=True)
@@ -84,14 +86,24 @@ def match(whole: Whole) -> Scan:
 
 
 def plan(scan: Scan, target: GpuTarget) -> ScanPlan:
-    length, lines, inner = scan.line.length.known, scan.line.count.known, scan.line.inner
-    if inner == ONE and length and lines and length >= _PARTED and lines < target.processors:
-        turns = -(-length // _LINE)
-        size = -(-turns // _PARTS) * _LINE
-        return ScanPlan(scan, PartedLines(lines, -(-length // size), size, _LINE))
+    length, inner = scan.line.length.known, scan.line.inner
     if inner == ONE:
         part = _LINE if length is None else min(_LINE, power_of_two(length))
         height = max(1, _TILE // part)
-        return ScanPlan(scan, LinesTile(height, part, max(1, min(16, height * part // 512))))
+        tile = LinesTile(height, part, max(1, min(16, height * part // 512)))
+        return ScanPlan(scan, _parted(scan.line, target, part, 1) or tile)
     width = _WIDTH if inner.known is None else min(_WIDTH, power_of_two(inner.known))
-    return ScanPlan(scan, AcrossTile(min(_TILE // width, _TILE if length is None else power_of_two(length)), width))
+    part = min(_TILE // width, _TILE if length is None else power_of_two(length))
+    return ScanPlan(scan, _parted(scan.line, target, part, width) or AcrossTile(part, width))
+
+
+def _parted(line: Line, target: GpuTarget, turn: int, width: int) -> PartedLines | None:
+    """Parts of lines that take many turns, if there are fewer programs than processors; None otherwise."""
+    length, outer, inner = line.length.known, line.outer.known, line.inner.known
+    if length is None or not outer or not inner:
+        return None
+    blocks, turns = outer * -(-inner // width), -(-length // turn)
+    if turns < _PARTED or blocks >= target.processors:
+        return None
+    size = -(-turns // _PARTS) * turn
+    return PartedLines(blocks, -(-length // size), size, turn, width)

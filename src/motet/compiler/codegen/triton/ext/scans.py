@@ -136,34 +136,80 @@ def _turns(
 
 def _parted(scan: _ScanText, tile: PartedLines) -> TritonCode:
     """Scan each line in parts of whole chunks: first the total of each part, then the parts."""
-    length, lines, size, parts = scan.line.length.factor, tile.lines, tile.size, tile.parts
-    helper, definition = helper_of(scan.each)
+    text = _PartText(scan, tile)
     space = len(scan.whole.kernel.values)
-    number = program_number(scan.whole.kernel)
-    shift = "" if scan.whole.inclusive else " - 1"
-    inside = "c < end" if scan.whole.inclusive else "(c < end) & (c > 0)"
-    head = [
-        f"p = {number}", f"line = p // {parts}", f"part = p % {parts}", f"begin = part * {size}",
-        f"end = tl.minimum(begin + {size}, {length})", f"c0 = tl.arange(0, {tile.turn})",
-    ]
+    helper, definition = helper_of(scan.each)
     first = [
-        *head, f"total = tl.full((), {beginning(scan.each)}, {scan.kind})",
-        f"for k in range(0, {size}, {tile.turn}):", "    c = c0 + begin + k",
-        f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",
-        f"    total = {helper}(total, tl.reduce(x, 0, {helper})).to({scan.kind})",
-        f"tl.store(v{space} + p, total)",
+        *text.head, f"total = tl.full({text.one}, {beginning(scan.each)}, {scan.kind})",
+        f"for k in range(0, {tile.size}, {tile.turn}):", "    c = c0 + begin + k",
+        f"    x = {text.read()}",
+        f"    total = {helper}(total, {text.gathered('x')}).to({scan.kind})",
+        f"tl.store(v{space} + {text.total('p')}, total)",
     ]
-    before = power_of_two(parts)
     start = beginning(scan.each) if scan.whole.inclusive else constant(scan.begin, scan.each.accumulator)
     second = [
-        *head, f"b = tl.arange(0, {before})",
-        f"earlier = tl.load(v{space} + line * {parts} + b, mask=b < part, other={beginning(scan.each)})",
-        f"carry = {helper}(tl.full((), {start}, {scan.kind}), tl.reduce(earlier, 0, {helper})).to({scan.kind})",
-        f"for k in range(0, {size}, {tile.turn}):", "    c = c0 + begin + k",
-        f"    x = {scan.read(f'line * {length} + c{shift}', inside)}",
+        *text.head, f"b = {text.along(power_of_two(tile.parts))}",
+        f"earlier = tl.load(v{space} + {text.total('(p - part + b)')}, mask=b < part, other={beginning(scan.each)})",
+        f"carry = {helper}(tl.full({text.one}, {start}, {scan.kind}), {text.gathered('earlier')}).to({scan.kind})",
+        f"for k in range(0, {tile.size}, {tile.turn}):", "    c = c0 + begin + k",
+        f"    x = {text.read()}",
         f"    y = {helper}(carry, tl.associative_scan(x, 0, {helper}))",
-        f"    {scan.write(f'line * {length} + c', 'c < end', 'y')}",
-        f"    carry = {helper}(carry, tl.reduce(x, 0, {helper})).to({scan.kind})",
+        f"    {scan.write(text.place, text.inside, 'y')}",
+        f"    carry = {helper}(carry, {text.gathered('x')}).to({scan.kind})",
     ]
-    texts = [LaunchText(first, parts * lines, 8, [definition]), LaunchText(second, parts * lines, 8, [definition])]
-    return code_of(scan.whole, texts, [(scan.each.accumulator, parts * lines)])
+    programs = tile.parts * tile.blocks
+    texts = [LaunchText(first, programs, 8, [definition]), LaunchText(second, programs, 8, [definition])]
+    return code_of(scan.whole, texts, [(scan.each.accumulator, programs * tile.width)])
+
+
+@dataclass(frozen=True)
+class _PartText:
+    """The part of a program: of one line, or of neighbours, in columns of a tile."""
+
+    scan: _ScanText
+    tile: PartedLines
+
+    @property
+    def head(self) -> list[str]:
+        tile, line = self.tile, self.scan.line
+        extent, behind = line.length.factor, line.inner.factor
+        lines = [
+            f"p = {program_number(self.scan.whole.kernel)}", f"part = p % {tile.parts}", f"begin = part * {tile.size}",
+            f"end = tl.minimum(begin + {tile.size}, {extent})", f"c0 = {self.along(tile.turn)}",
+        ]
+        if tile.width == 1:
+            return [*lines, f"base = p // {tile.parts} * {extent}"]
+        blocks = -(-behind // tile.width)
+        return [
+            *lines, f"w = tl.arange(0, {tile.width})[None, :]", f"j = p // {tile.parts} % {blocks} * {tile.width} + w",
+            f"base = p // {tile.parts} // {blocks} * {extent * behind} + j",
+        ]
+
+    def along(self, count: int) -> str:
+        return f"tl.arange(0, {count})" + ("" if self.tile.width == 1 else "[:, None]")
+
+    @property
+    def one(self) -> str:
+        """The shape of what is gathered."""
+        return "()" if self.tile.width == 1 else f"(1, {self.tile.width})"
+
+    @property
+    def place(self) -> str:
+        return "base + c" if self.tile.width == 1 else f"base + c * {self.scan.line.inner.factor}"
+
+    @property
+    def inside(self) -> str:
+        return "(c < end)" if self.tile.width == 1 else f"(c < end) & (j < {self.scan.line.inner.factor})"
+
+    def read(self) -> str:
+        if self.scan.whole.inclusive:
+            return self.scan.read(self.place, self.inside)
+        return self.scan.read(f"{self.place} - {self.scan.line.inner.factor}", f"{self.inside} & (c > 0)")
+
+    def gathered(self, values: str) -> str:
+        helper, _ = helper_of(self.scan.each)
+        return f"tl.reduce({values}, 0, {helper}" + (")" if self.tile.width == 1 else ", keep_dims=True)")
+
+    def total(self, number: str) -> str:
+        """The place of the total of a program in the launches' common memory."""
+        return number if self.tile.width == 1 else f"{number} * {self.tile.width} + w"
