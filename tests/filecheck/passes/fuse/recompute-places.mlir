@@ -50,3 +50,44 @@ func.func @others(%x: tensor<50xi32>, %n: index) -> (tensor<50xf32>, tensor<?xi3
   } -> tensor<50xi32>
   return %s, %t, %u, %v : tensor<50xf32>, tensor<?xi32>, tensor<50xi32>, tensor<50xi32>
 }
+
+// Padding is read as a condition where elements are moved or combined, also by way of slices. A product reads memory.
+// CHECK-LABEL: func.func @points
+// CHECK: tensor.pad {{.*}}
+// CHECK: {motet.places}
+func.func @points(%x: tensor<5xf32>) -> tensor<7xf32> {
+  %zero = arith.constant 0.0 : f32
+  %p = tensor.pad %x low[3] high[0] {
+  ^bb0(%i: index):
+    tensor.yield %zero : f32
+  } : tensor<5xf32> to tensor<8xf32>
+  %a = tensor.extract_slice %p[0] [7] [1] : tensor<8xf32> to tensor<7xf32>
+  %b = tensor.extract_slice %p[1] [7] [1] : tensor<8xf32> to tensor<7xf32>
+  %e = tensor.empty() : tensor<7xf32>
+  %s = linalg.generic {indexing_maps = [#same, #same, #same], iterator_types = ["parallel"]}
+      ins(%a, %b : tensor<7xf32>, tensor<7xf32>) outs(%e : tensor<7xf32>) {
+  ^bb0(%l: f32, %r: f32, %out: f32):
+    %v = arith.addf %l, %r : f32
+    linalg.yield %v : f32
+  } -> tensor<7xf32>
+  return %s : tensor<7xf32>
+}
+
+// CHECK-LABEL: func.func @product
+// CHECK-NOT: motet.places
+func.func @product(%x: tensor<5x4xf32>, %y: tensor<8x3xf32>, %o: tensor<4x3xf32>) -> tensor<4x3xf32> {
+  %zero = arith.constant 0.0 : f32
+  %p = tensor.pad %x low[3, 0] high[0, 0] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %zero : f32
+  } : tensor<5x4xf32> to tensor<8x4xf32>
+  %s = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>,
+      affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%p, %y : tensor<8x4xf32>, tensor<8x3xf32>) outs(%o : tensor<4x3xf32>) {
+  ^bb0(%l: f32, %r: f32, %out: f32):
+    %v = arith.mulf %l, %r : f32
+    %w = arith.addf %out, %v : f32
+    linalg.yield %w : f32
+  } -> tensor<4x3xf32>
+  return %s : tensor<4x3xf32>
+}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from motet.compiler.ir._mlir import ir
 from motet.compiler.kernels.roles import ALIASES, Role, is_unit_reshape
-from motet.compiler.passes.fuse.marks import INTERLEAVED, TOGETHER
+from motet.compiler.passes.fuse.marks import INTERLEAVED, PLACES, TOGETHER
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class StoredViews:
         """Whether a view must be stored in memory. Views become part of linalg operations that read them, of further
         views, and of concatenations and insertions grouped with their parts; all other readers need them in memory.
         Reshapes in between may add or drop unit dimensions, where single elements are read. Padding only becomes part
-        of windows and convolutions."""
-        pads = view.name == "tensor.pad"
+        of windows and convolutions, unless it is marked."""
+        pads = view.name == "tensor.pad" and PLACES not in view.attributes
         for use in view.results[0].uses:
             user = use.owner.operation
             role = self.roles.get(user)

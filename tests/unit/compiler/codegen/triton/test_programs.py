@@ -209,19 +209,32 @@ def test_any_order_of_dimensions_slices_and_indices_agree() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
-def test_padding_gives_its_number() -> None:
-    text = """
+PADDED = """
 func.func @main(%x: tensor<5x7xf32>) -> tensor<9x11xf32> {
   %z = arith.constant 2.5 : f32
   %p = tensor.pad %x low[1, 3] high[3, 1] {
   ^bb0(%i: index, %j: index):
     tensor.yield %z : f32
   } : tensor<5x7xf32> to tensor<9x11xf32>
-  %e = tensor.empty() : tensor<9x11xf32>
-  %r = linalg.exp ins(%p : tensor<9x11xf32>) outs(%e : tensor<9x11xf32>) -> tensor<9x11xf32>
-  return %r : tensor<9x11xf32>
-}"""
-    check(text, [random(5, 7)])
+  %e = tensor.empty() : tensor<9x11xf32>"""
+
+
+@pytest.mark.parametrize("reader, programs", [("exp", 1), ("softmax dimension(1)", 2)])
+def test_padding_gives_its_number(reader: str, programs: int) -> None:
+    result = f"%r = linalg.{reader} ins(%p : tensor<9x11xf32>) outs(%e : tensor<9x11xf32>) -> tensor<9x11xf32>"
+    made = check(f"{PADDED}\n{result}\nreturn %r : tensor<9x11xf32>\n}}", [random(5, 7)])
+    assert len(made.programs) == programs
+
+
+def test_slices_of_padding_are_one_program() -> None:
+    made = check(PADDED.replace("-> tensor<9x11xf32> {", "-> tensor<8x9xf32> {") + """
+  %a = tensor.extract_slice %p[0, 2] [8, 9] [1, 1] : tensor<9x11xf32> to tensor<8x9xf32>
+  %b = tensor.extract_slice %p[1, 1] [8, 9] [1, 1] : tensor<9x11xf32> to tensor<8x9xf32>
+  %f = tensor.empty() : tensor<8x9xf32>
+  %s = linalg.sub ins(%a, %b : tensor<8x9xf32>, tensor<8x9xf32>) outs(%f : tensor<8x9xf32>) -> tensor<8x9xf32>
+  return %s : tensor<8x9xf32>
+}""", [random(5, 7)])
+    assert len(made.programs) == 1
 
 
 # -- rows ------------------------------------------------------------------------------------------
