@@ -1,4 +1,5 @@
-"""Decompositions of writes to selected elements: scatters that reduce, index_put by a mask, masked_scatter."""
+"""Decompositions of writes to selected elements: scatters that reduce, index_put by a mask, masked_scatter; and of
+reads at places of i32."""
 
 # torch may not be installed, and much of it has no types.
 # pyright: reportMissingImports=false
@@ -17,6 +18,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.scatter.reduce: _scatter_joined,
         aten.scatter.value_reduce: _scatter_joined,
         aten.scatter_reduce.two: _scatter_mean,
+        aten.index.Tensor: _index_by_i64,
         aten.index_put.default: _put_by_mask,
         aten.masked_scatter.default: _masked_scatter,
         aten.index_reduce.default: _index_reduce,
@@ -76,15 +78,25 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, inc
     return torch.scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
+def _index_by_i64(x: Any, indices: Sequence[Any]) -> Any:
+    wide = _widened(indices)
+    return NotImplemented if wide is None else torch.ops.aten.index.Tensor(x, wide)
+
+
+def _widened(indices: Sequence[Any]) -> list[Any] | None:
+    """The indices with those of i32 as i64, for all must have one type; None if there are none of i32."""
+    if not any(index is not None and index.dtype == torch.int32 for index in indices):
+        return None
+    return [index.to(torch.int64) if index is not None and index.dtype == torch.int32 else index for index in indices]
+
+
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """index_put by one mask over leading dimensions, with the same value for all selected elements; an index that is a
     tensor of rank 0, for which torch-mlir crashes, becomes a vector."""
     if any(index is not None and index.ndim == 0 and index.dtype != torch.bool for index in indices):
         lines = [index.reshape(1) if index is not None and index.ndim == 0 else index for index in indices]
         return torch.ops.aten.index_put.default(x, lines, values, accumulate)
-    if any(index is not None and index.dtype == torch.int32 for index in indices):  # indices must have one type
-        wide = [index.to(torch.int64) if index is not None and index.dtype == torch.int32 else index
-                for index in indices]
+    if (wide := _widened(indices)) is not None:
         return torch.ops.aten.index_put.default(x, wide, values, accumulate)
     if len(indices) != 1 or indices[0] is None or indices[0].dtype not in (torch.bool, torch.uint8):
         return NotImplemented

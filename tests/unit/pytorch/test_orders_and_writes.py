@@ -167,3 +167,8 @@ def test_distances_of_pairs_and_written_diagonals() -> None:
     found = motet.load(motet.compile(module, inputs=[x, planes], devices="host{cpu=native}"))(x, planes)
     for one, expected in zip(found, module(x, planes), strict=True):
         torch.testing.assert_close(one, expected)
+
+
+def test_places_of_i32() -> None:
+    x, i = torch.randn(5, 7), torch.tensor([4, -1, 0], dtype=torch.int32)
+    check([lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i.long()], lambda x, i: x[i[:, None], i]], x, i)
