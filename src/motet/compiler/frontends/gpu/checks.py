@@ -13,6 +13,7 @@ from itertools import pairwise
 from motet.compiler.frontends.gpu.spellings import LAUNCH
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.functions import symbol_name
 from motet.errors import CompileError
 
@@ -54,14 +55,6 @@ def sizes_with(launch: ir.Operation, tokens: int) -> ir.DenseI32ArrayAttr:
     return ir.DenseI32ArrayAttr.get(sizes if stream_of(launch) is None else [*sizes[:-1], 0])
 
 
-def constant(value: ir.Value) -> int | None:
-    """The value of a constant integer; None for others."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
-        return None
-    attribute = value.owner.operation.attributes["value"]
-    return attribute.value if isinstance(attribute, ir.IntegerAttr) else None
-
-
 def check_function(operations: Sequence[ir.Operation]) -> None:
     """Raises CompileError for tokens from elsewhere and for memory used after it is freed, among the operations of a
     function; warns of memory that is never freed."""
@@ -82,11 +75,11 @@ def check_function(operations: Sequence[ir.Operation]) -> None:
 def check_sizes(launch: ir.Operation) -> None:
     """Raises CompileError for static grid or block sizes beyond the limits of GPUs."""
     parts = segments(launch)
-    if any(constant(size) != 1 for part in parts[7:10] for size in part):
+    if any(integer_constant(size) != 1 for part in parts[7:10] for size in part):
         raise CompileError(
             f"{launch.name}: clusters of blocks are not supported; expected none", locate(launch.location)
         )
-    grid, block = ([constant(part[0]) for part in parts[begin : begin + 3]] for begin in (1, 4))
+    grid, block = ([integer_constant(part[0]) for part in parts[begin : begin + 3]] for begin in (1, 4))
     for what, sizes, limits in (("grid", grid, _GRID_LIMITS), ("block", block, _BLOCK_LIMITS)):
         for axis, size, limit in zip(AXES, sizes, limits, strict=True):
             if size is not None and not 1 <= size <= limit:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from motet.compiler.frontends.gpu.checks import constant
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.find import find_operations
 from motet.errors import CompileError
 
@@ -45,7 +45,7 @@ def place_dynamic_memory(holder: ir.Module) -> None:
 
 
 def _range(view: ir.Operation) -> tuple[int, int]:
-    begin = constant(view.operands[1]) if view.name == "memref.view" and len(view.operands) == 2 else None
+    begin = integer_constant(view.operands[1]) if view.name == "memref.view" and len(view.operands) == 2 else None
     kind = ir.MemRefType(view.results[0].type) if begin is not None else None
     if begin is None or kind is None or not kind.has_static_shape:
         raise CompileError(

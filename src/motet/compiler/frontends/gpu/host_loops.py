@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.compiler.frontends.gpu.checks import constant
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.create import create, index_constant
 from motet.compiler.ir.reductions import combine
 
@@ -13,7 +13,7 @@ from motet.compiler.ir.reductions import combine
 def loop(extent: ir.Value, at: ir.Operation, location: ir.Location) -> tuple[ir.Operation, ir.Value]:
     """Creates a loop from 0 to `extent` before `at`; returns the end of its body, and its counter. No loop for extent
     1."""
-    if constant(extent) == 1:
+    if integer_constant(extent) == 1:
         return at, index_constant(0, at)
     zero, one = index_constant(0, at), index_constant(1, at)
     operation = ir.Operation.create(

@@ -17,11 +17,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from motet.compiler.frontends.gpu.checks import axis_of, constant
+from motet.compiler.frontends.gpu.checks import axis_of
 from motet.compiler.frontends.gpu.host_loops import alloc, alloca, compare, loop, reduce_into
 from motet.compiler.frontends.gpu.kernels import SUBGROUP, within
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.create import binary, create, index_constant
 from motet.compiler.ir.find import captured_values
 from motet.compiler.ir.remap import remap
@@ -214,7 +215,7 @@ class Threads:
         memref = ir.MemRefType(kind) if isinstance(kind, ir.MemRefType) else None
         if memref is not None and not memref.has_static_shape:
             raise CompileError(f"{kind}: memory of this type is not kept across a barrier", locate(location))
-        sizes = [constant(size) for size in self.sizes[::-1]]
+        sizes = [integer_constant(size) for size in self.sizes[::-1]]
         dynamic = ir.ShapedType.get_dynamic_size()
         shape = [*(dynamic if size is None else size for size in sizes), *(memref.shape if memref is not None else [])]
         element = memref.element_type if memref is not None else kind
@@ -361,7 +362,7 @@ class Threads:
 
     def _flat(self, kind: ir.Type) -> ir.Value:
         """Memory with an element for each thread of a block, by linear index."""
-        sizes = [constant(size) for size in self.sizes]
+        sizes = [integer_constant(size) for size in self.sizes]
         known = [size for size in sizes if size is not None]
         if len(known) == len(sizes):
             return alloc(ir.MemRefType.get([math.prod(known)], kind), [], self.at)

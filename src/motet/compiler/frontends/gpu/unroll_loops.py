@@ -10,9 +10,10 @@ carries from iteration to iteration is then known in each. Other loops run on th
 
 from __future__ import annotations
 
-from motet.compiler.frontends.gpu.checks import LAUNCH, constant
+from motet.compiler.frontends.gpu.checks import LAUNCH
 from motet.compiler.frontends.gpu.kernels import within
 from motet.compiler.ir._mlir import func, ir, run_pipeline
+from motet.compiler.ir.attributes import integer_constant
 from motet.compiler.ir.remap import remap
 
 _MOST = 64  # launches that unrolling may create from a loop
@@ -42,7 +43,7 @@ def _unroll(block: ir.Block) -> None:
         if operation.name != _FOR:
             continue
         launches = _launches(operation)
-        bounds = [constant(value) for value in list(operation.operands)[:3]]
+        bounds = [integer_constant(value) for value in list(operation.operands)[:3]]
         if not launches or None in bounds:
             continue
         counters = range(*(bound for bound in bounds if bound is not None))
