@@ -155,6 +155,13 @@ def _strides(array: Array) -> str:
 # -- checks --------------------------------------------------------------------------------------------------
 
 
+def as_list(results: Any) -> list[Array]:
+    """The results of a call as a list."""
+    if results is None:
+        return []
+    return list(results) if isinstance(results, (tuple, list)) else [results]
+
+
 def check_shape(array: Array | DeviceArray, shape: Sequence[int], where: str) -> None:
     if array.shape != tuple(shape):
         raise CallError(f"{where}: shape {show_shape(array.shape)} given, {show_shape(shape)} expected")

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.errors import CallError
-from motet.runtime.tensors import Array
+from motet.runtime.tensors import Array, as_list
 from motet.serving.errors import RequestError
 from motet.serving.metrics import Metrics
-from motet.serving.model import ServedModel, as_list
+from motet.serving.model import ServedModel
 
 Results = list[Array]
 

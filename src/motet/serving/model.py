@@ -10,7 +10,7 @@ from motet.artifact.states import has_state
 from motet.errors import CallError
 from motet.runtime.function import Function
 from motet.runtime.session import Session
-from motet.runtime.tensors import Array
+from motet.runtime.tensors import Array, as_list
 from motet.serving.protocol import Port, port_of
 
 VERSION = "1"  # artifacts have no versions: the protocol's is the same for all
@@ -49,10 +49,3 @@ class ServedModel:
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
         return as_list(self.submit(arrays).result())
-
-
-def as_list(results: Any) -> list[Array]:
-    """The results of a call as a list."""
-    if results is None:
-        return []
-    return list(results) if isinstance(results, (tuple, list)) else [results]

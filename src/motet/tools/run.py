@@ -197,6 +197,8 @@ def check_inputs(signature: Signature, arrays: Sequence[Array], file: str) -> No
 
 def call(function: Any, arrays: Sequence[Array]) -> list[Array]:
     """The function's results as a list."""
+    from motet.runtime.tensors import as_list
+
     return as_list(function(*arrays))
 
 
@@ -206,6 +208,7 @@ def write_trace(
     """Calls the function, and writes a trace of the call to the file `target`; returns the results."""
     from motet.artifact.files import atomic_file
     from motet.artifact.kernels import KernelTable
+    from motet.runtime.tensors import as_list
     from motet.runtime.trace import chrome_trace
     from motet.tools.origin import origin
 
@@ -226,13 +229,6 @@ def write_trace(
         stream.write(chrome_trace(events, function.name, find, other).encode())
     typer.echo(f"{target}: {len(events)} events on {len({traced.device for traced in events})} devices", err=True)
     return as_list(results)
-
-
-def as_list(results: Any) -> list[Array]:
-    """The results of a call: one for each."""
-    if results is None:
-        return []
-    return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
 def _show(result: Array) -> str:

@@ -108,8 +108,8 @@ def _faster(ratio: Ratio) -> int | None:
 
 def _compare(first: object, second: object) -> tuple[bool | None, float | None]:
     """Whether the results agree, and their largest difference."""
+    from motet.runtime.tensors import as_list
     from motet.specs import compare, type_name
-    from motet.tools.run import as_list
 
     pairs = as_list(first), as_list(second)
     if [type_name(each) for each in pairs[0]] != [type_name(each) for each in pairs[1]]:
