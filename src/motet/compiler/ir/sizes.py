@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.attributes import integer_constant
 
 
 def constant_index(number: int) -> ir.Value:
@@ -17,6 +18,14 @@ def extent_of(value: ir.Value, axis: int) -> ir.Value:
     """The extent of a tensor along an axis."""
     operands = [value, constant_index(axis)]
     return ir.Operation.create("tensor.dim", results=[ir.IndexType.get()], operands=operands).result
+
+
+def is_extent(size: ir.Value, tensor: ir.Value, axis: int) -> bool:
+    """Whether `size` is written as the extent of `tensor` along `axis`."""
+    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
+        return False
+    source, number = size.owner.operation.operands
+    return source == tensor and integer_constant(number) == axis
 
 
 def on_indices(name: str, left: ir.Value, right: ir.Value) -> ir.Value:

@@ -20,6 +20,7 @@ from motet.compiler.ir.create import create
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.nests import nest
 from motet.compiler.ir.program import Program
+from motet.compiler.ir.sizes import is_extent
 from motet.compiler.kernels.roles import Role, known_number, role_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.loop_tensors import (
@@ -118,7 +119,7 @@ class _Hoisting:
             own = next(given) if size == unknown else None
             if axis == moving[0]:
                 continue
-            whole = _is_extent(own, slice_.operands[0], axis) if own is not None else (
+            whole = is_extent(own, slice_.operands[0], axis) if own is not None else (
                 size == source.shape[axis] and not source.is_dynamic_dim(axis)
             )
             if starts[axis] != 0 or not whole:
@@ -280,10 +281,3 @@ def _is_plain(operation: ir.Operation) -> bool:
 
 def _is_empty(value: ir.Value) -> bool:
     return not isinstance(value.owner, ir.Block) and value.owner.operation.name == "tensor.empty"
-
-
-def _is_extent(size: ir.Value, tensor: ir.Value, axis: int) -> bool:
-    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
-        return False
-    source, number = size.owner.operation.operands
-    return source == tensor and integer_constant(number) == axis

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.cpu.recurrence.bodies import BodyKernel, Generate, body_kernels, loop_blocks
 from motet.compiler.ir._mlir import arith, func, ir
-from motet.compiler.ir.attributes import integer_constant
+from motet.compiler.ir.sizes import is_extent
 from motet.compiler.kernels.kernel import Packing, Size, item_bytes
 from motet.compiler.kernels.kernel_code import Phase
 from motet.compiler.kernels.packing import packed_elements
@@ -297,20 +297,13 @@ def _is_rows(slice_: ir.Operation) -> bool:
     begun = False
     for axis, size in enumerate(sizes):
         given = next(dynamic) if size == unknown else None
-        whole = _is_extent(given, slice_.operands[0], axis) if given is not None else (
+        whole = is_extent(given, slice_.operands[0], axis) if given is not None else (
             not kind.is_dynamic_dim(axis) and kind.shape[axis] == size
         )
         if begun and not whole:
             return False
         begun = begun or size != 1
     return True
-
-
-def _is_extent(size: ir.Value, tensor: ir.Value, axis: int) -> bool:
-    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
-        return False
-    source, number = size.owner.operation.operands
-    return source == tensor and integer_constant(number) == axis
 
 
 def _sort(block: ir.Block) -> None:
