@@ -73,8 +73,9 @@ class Quantised:
 
     def with_sides(self, stored: ir.Value, change: Callable[[Side], Side]) -> Quantised:
         """This tensor with other bytes, and tensors of zero points and scales changed accordingly."""
-        zero, *scales = (change(each) if isinstance(each, Side) else each for each in (self.zero, *self.scales))
-        return replace(self, stored=stored, zero=zero, scales=tuple(scales))  # type: ignore[arg-type]
+        zero = change(self.zero) if isinstance(self.zero, Side) else self.zero
+        scales = tuple(change(each) if isinstance(each, Side) else each for each in self.scales)
+        return replace(self, stored=stored, zero=zero, scales=scales)
 
     def with_axes(self, stored: ir.Value, axes: dict[int, int]) -> Quantised:
         """This tensor with other bytes, whose axes are those of these bytes, renumbered."""
@@ -307,7 +308,7 @@ def _evaluate(operation: ir.Operation, known: dict[ir.Value, Quantised | Number]
             first, second = second, first
         if not isinstance(first, Quantised) or not first.is_real or second is None or isinstance(second, Quantised):
             return None
-        return replace(first, scales=(*first.scales, second))  # type: ignore[arg-type]
+        return replace(first, scales=(*first.scales, second))
     if not isinstance(first, Quantised):
         return None
     if name == "arith.subi" and isinstance(second, Side | int):
@@ -323,7 +324,7 @@ def _converted(name: str, first: Quantised | Number | None, operation: ir.Operat
     if isinstance(first, int | float) and name in _TO_FLOAT:
         return float(first)
     if isinstance(first, int) and name in _WIDENING:
-        bits = operation.operands[0].type.width  # type: ignore[attr-defined]
+        bits = operation.operands[0].type.width
         return first if first >= 0 or name == "arith.extsi" else first + (1 << bits)
     if isinstance(first, Side):
         return replace(first, casts=(*first.casts, name)) if name in _WIDENING else None
