@@ -25,13 +25,12 @@ from motet.compiler.frontends.onnx.torch_operands import (
     assert_that,
     builtin,
     i64,
-    on_indices,
     sized,
 )
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.current import DYNAMIC, create
 from motet.compiler.ir.nests import loops
-from motet.compiler.ir.sizes import constant_index, extent_of
+from motet.compiler.ir.sizes import constant_index, extent_of, on_indices
 
 _BROADCAST = Tie(0, 0, 1, 0, either=True)
 

@@ -18,14 +18,13 @@ from motet.compiler.frontends.onnx.torch_operands import (
     builtin,
     filled,
     numbers,
-    on_indices,
     sized,
     write,
 )
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.current import DYNAMIC, create
-from motet.compiler.ir.sizes import constant_index
+from motet.compiler.ir.sizes import constant_index, on_indices
 
 _PARTS = "torch.onnx.split"  # before operator set 13
 

@@ -175,7 +175,3 @@ def assert_that(condition: ir.Value, said: str) -> None:
 
 def compare(predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
     return create("arith.cmpi", ir.IntegerType.get_signless(1), [left, right], {"predicate": i64(predicate)})
-
-
-def on_indices(name: str, left: ir.Value, right: ir.Value) -> ir.Value:
-    return create(name, ir.IndexType.get(), [left, right])
