@@ -54,6 +54,7 @@ from motet.pytorch.kept import keep_whole
 from motet.pytorch.nothing import make_nothing
 from motet.pytorch.numbers import known_numbers
 from motet.pytorch.places import called, find_place, paths_with_submodules, source_names
+from motet.pytorch.selections import IndexByTensors, select_by_tensors
 from motet.pytorch.unsigned import widen_unsigned
 from motet.pytorch.views import settle_views
 from motet.serialized import write_serialized
@@ -94,7 +95,7 @@ def export_module(
 
 def _traced(module: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """Traces the module; if tracing depends on numbers in buffers, with these numbers as constants."""
-    with torch.no_grad(), keep_whole(), warnings.catch_warnings():
+    with torch.no_grad(), keep_whole(), IndexByTensors(), warnings.catch_warnings():
         # Recurrent layers assign views of their weights in each call.
         warnings.filterwarnings("ignore", r"The tensor attributes? \S*_flat_weights\b")
         try:
@@ -146,6 +147,8 @@ def serialize_program(program: ExportedProgram, name: str) -> bytes:
     guards = read_guards(program, name)
     try:
         program = program.run_decompositions(table)
+        if select_by_tensors(program.graph):
+            program = program.run_decompositions(table)
     except RuntimeError as error:
         raise CompileError(f"its operators cannot be decomposed: {_first_line(error)}", Location(name)) from error
     state_specialised(program.graph)

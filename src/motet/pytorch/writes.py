@@ -24,6 +24,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten.index_reduce.default: _index_reduce,
         aten.unfold_backward.default: _sum_windows,
         aten.diagonal_scatter.default: _write_diagonal,
+        aten.select_scatter.default: _write_slice,
     }
 
 
@@ -68,6 +69,15 @@ def _write_diagonal(x: Any, source: Any, offset: int = 0, dim1: int = 0, dim2: i
     is_written = columns - rows.unsqueeze(-1) == offset
     taken = source.index_select(-1, torch.clamp(rows + min(offset, 0), 0, count - 1))
     return torch.where(is_written, taken.unsqueeze(-1).to(x.dtype), planes).movedim((-2, -1), (dim1, dim2))
+
+
+def _write_slice(x: Any, source: Any, dim: int, index: Any) -> Any:
+    """`x` with a slice replaced by `source`, also where its index is a number that is read from a tensor."""
+    shape = [1] * x.ndim
+    shape[dim] = -1
+    places = torch.arange(x.shape[dim], device=x.device).reshape(shape)
+    is_written = (places == index) | (places - x.shape[dim] == index)
+    return torch.where(is_written, source.unsqueeze(dim).to(x.dtype), x)
 
 
 def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True) -> Any:
