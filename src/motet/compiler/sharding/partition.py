@@ -142,48 +142,57 @@ class Partitioner:
     def _divide_by(self, op: ir.Operation, rule: ShardingRule) -> None:
         """The operation on each device, on its part of each factor."""
         axes = choose_factors(op, rule, self.tensors)
-        sides = [*zip(op.operands, rule.operands, strict=True), *rule.captured.items()]
-        reads = {value: self._as(value, self._wanted(factors, axes)) for value, factors in sides
-                 if value in self.values}
-        inner = [value for value in captured_values(op) if value in self.values and value not in reads]
-        reads |= {value: self._whole(value) for value in inner}
+        operands = [
+            self._as(value, self._wanted(factors, axes)) if value in self.values else [value] * self.mesh.devices
+            for value, factors in zip(op.operands, rule.operands, strict=True)
+        ]
+        inside = {
+            value: self._as(value, self._wanted(rule.captured[value], axes)) if value in rule.captured
+            else self._whole(value)
+            for value in list(captured_values(op))[len(operands) :] if value in self.values
+        }
         partial = tuple(name for factor in rule.reduced for name in axes.get(factor, ()))
         kind = next((rule.reduced[factor] for factor in rule.reduced if axes.get(factor)), "")
-        first = op.operands[rule.initial] if partial and rule.initial is not None else None
+        first = len(operands) if rule.initial is None else rule.initial
         copies: list[ir.Operation] = []
         for device in range(self.mesh.devices):
-            own = {value: parts[device] for value, parts in reads.items()}
-            if first is not None and first in own and any(self.places[device][name] for name in partial):
-                own[first] = self._neutral(first, own[first], kind, device)
-            copies.append(self._copy(op, device, own, rule, axes))
+            own = [parts[device] for parts in operands]
+            if any(self.places[device][name] for name in partial):
+                own[first:] = [self._neutral(value, kind, device) for value in own[first:]]
+            copy = self._copy(op, device, {value: parts[device] for value, parts in inside.items()}, own)
+            self._divide_copy(copy, device, rule, axes)
+            copies.append(copy)
         for number, (result, factors) in enumerate(zip(op.results, rule.results, strict=True)):
             sharding = self._wanted(factors, axes)
             parts = [copy.results[number] for copy in copies]
             self.values[result] = DividedValue(parts, sharding, partial, kind)
 
-    def _neutral(self, first: ir.Value, own: ir.Value, kind: str, device: int) -> ir.Value:
+    def _neutral(self, own: ir.Value, kind: str, device: int) -> ir.Value:
         """What all devices but the first begin a divided reduction with. A fill is that of all, if it is neutral."""
         if kind in ("max", "min", "maxu", "minu", "and", "or"):
             return own
         return self.writer.neutral(own, kind, device)
 
     def _copy(
-        self, op: ir.Operation, device: int, reads: Mapping[ir.Value, ir.Value], rule: ShardingRule | None = None,
-        axes: Mapping[int, Axes] | None = None,
+        self, op: ir.Operation, device: int, reads: Mapping[ir.Value, ir.Value], operands: Sequence[ir.Value] = ()
     ) -> ir.Operation:
-        """A copy on a device, which reads its values; with a rule, on its part."""
+        """A copy on a device, which reads its values: `operands`, if they are given, and others by `reads`."""
         copy = op.clone(ip=ir.InsertionPoint(self.writer.at)).operation
         remap(copy, reads)
-        if rule is not None and axes is not None:
-            for result, factors in zip(copy.results, rule.results, strict=True):
-                shape = shape_of(result)
-                if shape is not None:
-                    local = self._wanted(factors, axes).local(shape, self.mesh)
-                    result.set_type(ir.RankedTensorType.get(local, ir.RankedTensorType(result.type).element_type))
-                    rule.resize(copy, local)
-            self._shift_indices(copy, rule, axes, device)
+        for number, operand in enumerate(operands):
+            copy.operands[number] = operand
         copy.attributes[AFFINITY] = ir.StringAttr.get(self.writer.devices[device])
         return copy
+
+    def _divide_copy(self, copy: ir.Operation, device: int, rule: ShardingRule, axes: Mapping[int, Axes]) -> None:
+        """Let a copy compute the part of a device."""
+        for result, factors in zip(copy.results, rule.results, strict=True):
+            shape = shape_of(result)
+            if shape is not None:
+                local = self._wanted(factors, axes).local(shape, self.mesh)
+                result.set_type(ir.RankedTensorType.get(local, ir.RankedTensorType(result.type).element_type))
+                rule.resize(copy, local)
+        self._shift_indices(copy, rule, axes, device)
 
     def _shift_indices(
         self, copy: ir.Operation, rule: ShardingRule, axes: Mapping[int, Axes], device: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,77 @@ def test_softmax_of_divided_rows(sharding: str):
     powers = np.exp(x.astype(np.float64))
     y = run(text, x)
     np.testing.assert_allclose(y, powers / powers.sum(1, keepdims=True), rtol=1e-5)
+
+
+# -- operands ------------------------------------------------------------------------------------
+
+
+def divided(text: str, *inputs: Array, shard: dict[str, str]) -> tuple[Array, ...]:
+    """The results over two devices."""
+    found: Any = run(text, *inputs, mesh="d=2", shard=shard)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize("shard", ["d:0", "d:1"])
+@pytest.mark.parametrize(("operands", "expected"), [
+    ("ins(%x, %x : T, T) outs(%y : T)", lambda x, y: x @ x + y),
+    ("ins(%x, %y : T, T) outs(%x : T)", lambda x, y: x @ y + x),
+])
+def test_a_tensor_that_is_several_operands_has_a_part_for_each(
+    operands: str, expected: Callable[[Array, Array], Array], shard: str
+):
+    text = f"""func.func @main(%x: T, %y: T) -> T {{
+      %0 = linalg.matmul {operands} -> T
+      return %0 : T
+    }}""".replace("T", "tensor<8x8xf32>")
+    x, y = numbers(8, 8), numbers(8, 8, seed=1)
+    wanted = expected(x.astype(np.float64), y.astype(np.float64))
+    np.testing.assert_allclose(divided(text, x, y, shard={"arg0": shard})[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def generic(arguments: str, maps: str, kinds: str, operands: str, body: str, results: str) -> str:
+    """A function of one nest of loops i, j."""
+    loops = ", ".join(f"affine_map<(i, j) -> ({each})>" for each in maps.split(";"))
+    count = results.count("tensor")
+    returned = ", ".join(f"%r#{number}" for number in range(count)) if count > 1 else "%r"
+    return f"""func.func @main({arguments}) -> ({results}) {{
+      %r{f":{count}" if count > 1 else ""} = linalg.generic {{indexing_maps = [{loops}], iterator_types = [{kinds}]}}
+          {operands} {{
+      {body}
+      }} -> ({results})
+      return {returned} : {results}
+    }}"""
+
+
+def test_a_tensor_that_is_read_as_operand_and_by_computed_indices():
+    text = generic(
+        "%x: tensor<8x8xf32>, %e: tensor<8x8xf32>", "i, j;i, j", '"parallel", "parallel"',
+        "ins(%x : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>)", """^bb0(%p: f32, %o: f32):
+      %i = linalg.index 0 : index
+      %j = linalg.index 1 : index
+      %q = tensor.extract %x[%j, %i] : tensor<8x8xf32>
+      %s = arith.addf %p, %q : f32
+      linalg.yield %s : f32""", "tensor<8x8xf32>",
+    )
+    x = numbers(8, 8)
+    np.testing.assert_array_equal(divided(text, x, 0 * x, shard={"arg0": "d:0"})[0], x + x.T)
+
+
+def test_sums_of_divided_loops_begin_once():
+    text = generic(
+        "%x: tensor<4x8xf32>, %y: tensor<4x8xf32>, %a: tensor<4xf32>, %b: tensor<4xf32>", "i, j;i, j;i;i",
+        '"parallel", "reduction"',
+        "ins(%x, %y : tensor<4x8xf32>, tensor<4x8xf32>) outs(%a, %b : tensor<4xf32>, tensor<4xf32>)",
+        """^bb0(%p: f32, %q: f32, %s: f32, %t: f32):
+      %m = arith.mulf %p, %q : f32
+      %u = arith.addf %s, %m : f32
+      %v = arith.addf %t, %p : f32
+      linalg.yield %u, %v : f32, f32""", "tensor<4xf32>, tensor<4xf32>",
+    )
+    x, y, a, b = numbers(4, 8), numbers(4, 8, seed=1), numbers(4, seed=2), numbers(4, seed=3)
+    found = divided(text, x, y, a, b, shard={"arg0": "d:1"})
+    for each, wanted in zip(found, (a + (x * y).sum(1), b + x.sum(1)), strict=True):
+        np.testing.assert_allclose(each, wanted, rtol=1e-5, atol=1e-5)
 
 
 # -- collectives ---------------------------------------------------------------------------------

@@ -76,11 +76,9 @@ def combiner(operation: ir.Operation) -> str | None:
 
 
 def captures(operation: ir.Operation) -> list[ir.Value]:
-    """The tensors that an operation's body reads which are not its operands."""
-    own = set(operation.operands)
-    return [
-        value for value in captured_values(operation) if value not in own and isinstance(value.type, ir.ShapedType)
-    ]
+    """The tensors of outside that an operation's body reads."""
+    inside = list(captured_values(operation))[len(operation.operands) :]
+    return [value for value in inside if isinstance(value.type, ir.ShapedType)]
 
 
 def _combined_with(value: ir.Value, carried: ir.Value) -> str | None:

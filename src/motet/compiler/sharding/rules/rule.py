@@ -28,8 +28,8 @@ def keep_attributes(operation: ir.Operation, shape: Sequence[int]) -> None:
 @dataclass(frozen=True)
 class ShardingRule:
     """`operands` has an entry for each operand of the operation, empty for those that are no tensors; `extents` are
-    those of the factors. `captured` are tensors that the operation's contents read. `initial` is the operand that
-    reductions begin with. `indexed` are the factors whose indices the contents compute with, by loop."""
+    those of the factors. `captured` are tensors that the operation's contents read. Reductions begin with the operands
+    from number `initial` on."""
 
     operands: tuple[Factors, ...]
     results: tuple[Factors, ...]
