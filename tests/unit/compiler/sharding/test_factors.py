@@ -65,3 +65,17 @@ def test_gathers_divide_indices_and_columns_but_no_rows():
     } -> tensor<5x6xf32>""")
     assert found.operands == ((0,), (0, 1)) and found.results == ((0, 1),)
     assert list(found.captured.values()) == [(None, 1)]
+
+
+def test_loops_of_which_only_one_result_has_the_index_are_whole():
+    found = rule("linalg.generic", "%x: tensor<4x8xf32>, %a: tensor<4xf32>, %b: tensor<4x8xf32>", """
+    %0:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>,
+                                            affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "reduction"]}
+        ins(%x : tensor<4x8xf32>) outs(%a, %b : tensor<4xf32>, tensor<4x8xf32>) {
+    ^bb0(%p: f32, %s: f32, %t: f32):
+      %u = arith.addf %s, %p : f32
+      %v = arith.mulf %p, %p : f32
+      linalg.yield %u, %v : f32, f32
+    } -> (tensor<4xf32>, tensor<4x8xf32>)""")
+    assert found.operands == ((0, None), (0,), (0, None)) and found.results == ((0,), (0, None))
+    assert not found.reduced

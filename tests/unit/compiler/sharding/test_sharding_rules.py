@@ -193,6 +193,23 @@ def test_sums_of_divided_loops_begin_once():
         np.testing.assert_allclose(each, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("operation", "how"), [
+    ("addi", np.logical_xor), ("muli", np.logical_and), ("maxsi", np.logical_and), ("minsi", np.logical_or),
+    ("maxui", np.logical_or), ("minui", np.logical_and),
+])
+def test_single_bits_are_reduced_as_arith_does(operation: str, how: np.ufunc):
+    text = generic(
+        "%x: tensor<16x8xi1>, %a: tensor<16xi1>", "i, j;i", '"parallel", "reduction"',
+        "ins(%x : tensor<16x8xi1>) outs(%a : tensor<16xi1>)", f"""^bb0(%p: i1, %s: i1):
+      %u = arith.{operation} %s, %p : i1
+      linalg.yield %u : i1""", "tensor<16xi1>",
+    )
+    random = np.random.default_rng(0)
+    x, a = random.random((16, 8)) < random.random((16, 1)) ** 0.1, random.random(16) < 0.5
+    found = divided(text, x, a, shard={"arg0": "d:1"})[0]
+    np.testing.assert_array_equal(found, how(how.reduce(x, 1), a))
+
+
 # -- collectives ---------------------------------------------------------------------------------
 
 

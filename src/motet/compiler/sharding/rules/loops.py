@@ -14,6 +14,11 @@ COMBINERS = {
     "arith.minimumf": "min", "arith.maxsi": "max", "arith.minsi": "min", "arith.maxui": "maxu", "arith.minui": "minu",
     "arith.andi": "and", "arith.ori": "or", "arith.xori": "xor",
 }  # fmt: skip
+# Those of single bits, of which 1 is -1.
+_OF_BITS = {
+    "arith.addi": "xor", "arith.muli": "and", "arith.maxsi": "and", "arith.minsi": "or", "arith.maxui": "or",
+    "arith.minui": "and", "arith.andi": "and", "arith.ori": "or", "arith.xori": "xor",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Loops:
     extents: tuple[int, ...]
     reductions: frozenset[int]
     inputs: int
-    mixed: frozenset[int]  # loops that occur in sums with others
+    mixed: frozenset[int]  # loops that occur in sums with others, or in some results only
 
 
 def read_loops(operation: ir.Operation) -> Loops | None:
@@ -52,8 +57,9 @@ def read_loops(operation: ir.Operation) -> Loops | None:
             factors.append(number)
         operands.append(tuple(factors) if shape else ())
     inputs = next(iter(ir.DenseI32ArrayAttr(operation.attributes["operandSegmentSizes"])))
-    written = {loop for each in found[inputs:] for loop in range(count) if _is_result(each, loop)}
-    reductions = frozenset(range(count)) - written
+    written = [{loop for loop in range(count) if _is_result(each, loop)} for each in found[inputs:]]
+    reductions = frozenset(range(count)).difference(*written)
+    mixed |= set[int]().union(*written) - set.intersection(*written)
     return Loops(tuple(operands), tuple(extents), reductions, inputs, frozenset(mixed))
 
 
@@ -87,7 +93,7 @@ def _combined_with(value: ir.Value, carried: ir.Value) -> str | None:
     owner = value.owner.operation
     if owner.name not in COMBINERS or carried not in list(owner.operands) or len(list(carried.uses)) != 1:
         return None
-    return COMBINERS[owner.name]
+    return (_OF_BITS if str(value.type) == "i1" else COMBINERS)[owner.name]
 
 
 def _dimensions(expression: ir.AffineExpr) -> set[int]:
