@@ -44,13 +44,15 @@ class DeviceWriter:
         shape = shape_of(value) or []
         if list(sizes) == shape:
             return value
+        kind = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
+        if 0 in sizes:  # no offset is within a dimension of no elements
+            return self.create("tensor.empty", device, [kind], []).result
         attributes = {
             "static_offsets": ir.DenseI64ArrayAttr.get(list(begin)),
             "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
             "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
             "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
         }
-        kind = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
         return self.create("tensor.extract_slice", device, [kind], [value], attributes).result
 
     def along(self, value: ir.Value, device: int, dimension: int, begin: int, end: int) -> ir.Value:

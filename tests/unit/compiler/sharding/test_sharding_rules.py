@@ -210,6 +210,15 @@ def test_single_bits_are_reduced_as_arith_does(operation: str, how: np.ufunc):
     np.testing.assert_array_equal(found, how(how.reduce(x, 1), a))
 
 
+def test_tensors_without_elements_are_divided():
+    text = """func.func @main(%x: tensor<0x6xf32>) -> tensor<0x6xf32> {
+      %y = math.exp %x : tensor<0x6xf32>
+      return %y : tensor<0x6xf32>
+    }"""
+    assert divided(text, np.zeros((0, 6), np.float32), shard={"arg0": "d:0"})[0].shape == (0, 6)
+    assert divided(text, np.zeros((0, 6), np.float32), shard={"arg0": "d:1"})[0].shape == (0, 6)
+
+
 # -- collectives ---------------------------------------------------------------------------------
 
 
