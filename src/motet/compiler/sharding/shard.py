@@ -71,7 +71,7 @@ class Shard(Pass):
             raise CompileError(f"a program that names devices is not divided over a mesh ({mesh}); expected one "
                                "without motet.device", locate(declarations(module)[0].location))
         devices = [f"{MESH_DEVICE}{number}" for number in range(mesh.devices)]
-        used: set[ShardRequest] = set()
+        used: dict[ShardRequest, str] = {}  # with why, those that could not be
         for function in public_functions(module):
             if _is_program_of_one_device(function):
                 _make_local(function, mesh)
@@ -80,8 +80,8 @@ class Shard(Pass):
             Partitioner(function, tensors, devices).run()
             _drop_shardings(function)
         for request in self.requests:
-            if request not in used:
-                raise OptionError(f"--shard {request.text}: no argument or operation has such a name")
+            if obstacle := used.get(request, "no argument or operation has such a name"):
+                raise OptionError(f"--shard {request.text}: {obstacle}")
         _declare(module, devices, self.alternatives)
         if MESH in module.operation.attributes:
             del module.operation.attributes[MESH]
@@ -113,7 +113,7 @@ def _is_program_of_one_device(function: ir.Operation) -> bool:
 
 
 def _given(
-    function: ir.Operation, mesh: DeviceMesh, requests: tuple[ShardRequest, ...], used: set[ShardRequest]
+    function: ir.Operation, mesh: DeviceMesh, requests: tuple[ShardRequest, ...], used: dict[ShardRequest, str]
 ) -> dict[ir.Value, GivenSharding]:
     """The shardings that the program and the user give, checked."""
     found: dict[ir.Value, GivenSharding] = {}
@@ -142,14 +142,17 @@ def _given(
 
 def _request(
     value: ir.Value, names: list[str], mesh: DeviceMesh, requests: tuple[ShardRequest, ...],
-    used: set[ShardRequest], found: dict[ir.Value, GivenSharding], location: ir.Location,
+    used: dict[ShardRequest, str], found: dict[ir.Value, GivenSharding], location: ir.Location,
 ) -> None:
     shape = shape_of(value)
     for request in requests:
         matched = next((name for name in names if name == request.pattern or fnmatchcase(name, request.pattern)), None)
-        if matched is None or shape is None:
+        if matched is None:
             continue
-        used.add(request)
+        if shape is None:
+            used.setdefault(request, f"{matched} is {value.type}; expected a tensor with static extents")
+            continue
+        used[request] = ""
         sharding = request.sharding(len(shape), mesh, matched)
         own = found.get(value)
         if own is not None and own.name and own.sharding != sharding:

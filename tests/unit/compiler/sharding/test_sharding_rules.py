@@ -10,7 +10,7 @@ import pytest
 
 import motet
 from motet import builder as mb
-from motet.errors import CompileError
+from motet.errors import CompileError, OptionError
 
 Array = np.ndarray[Any, Any]
 
@@ -217,6 +217,15 @@ def test_tensors_without_elements_are_divided():
     }"""
     assert divided(text, np.zeros((0, 6), np.float32), shard={"arg0": "d:0"})[0].shape == (0, 6)
     assert divided(text, np.zeros((0, 6), np.float32), shard={"arg0": "d:1"})[0].shape == (0, 6)
+
+
+def test_shardings_of_dynamic_extents_are_told():
+    text = """func.func @main(%x: tensor<?x6xf32>) -> tensor<?x6xf32> {
+      %y = math.exp %x : tensor<?x6xf32>
+      return %y : tensor<?x6xf32>
+    }"""
+    with pytest.raises(OptionError, match=r"arg0 is tensor<\?x6xf32>; expected a tensor with static extents"):
+        motet.compile(text, mesh="d=2", shard={"arg0": "d:1"})
 
 
 # -- collectives ---------------------------------------------------------------------------------
