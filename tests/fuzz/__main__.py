@@ -16,7 +16,8 @@ called with right arguments (several extents, values and layouts), whose results
 roundings in its types can make, and with wrong ones, which must be refused in one clear line.
 
 A quarter of the batches are of other kinds, in turn: bodies of loops and branches, hostile models, random placements
-of which a device is lost, random schedules, and, where it is installed, modules of PyTorch with dynamic extents.
+of which a device is lost, random schedules, random shardings, and, where it is installed, modules of PyTorch with
+dynamic extents.
 
 What counts. A refusal is no failure, and is counted by its reason. Failures are
   wrong   a result beyond the bound, or a wrong call that was accepted
@@ -67,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (%(default)s)")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on where this file of results ends")
     parser.add_argument("--results", type=Path, metavar="FILE", help="append results to this file")
-    parser.add_argument("--kind", default="", metavar="KIND", help="bodies, exported, hostile, placements or schedules")
+    parser.add_argument("--kind", default="", metavar="KIND",
+                        help="bodies, exported, hostile, placements, schedules or shardings")
     parser.add_argument("--target", default="", help="a processor level for all, such as x86-64-v3")
     parser.add_argument("--include", action="append", default=[], metavar="NAME",
                         help="draw what is known to be wrong, too: all, or one of "

@@ -13,9 +13,12 @@ from tests.prepared import load_source
 from motet import cpu_features
 from motet.artifact.reader import Artifact
 from motet.artifact.writer import write_artifact
-from motet.compiler import pipeline
+from motet.compiler import frontends, pipeline
 from motet.compiler.ir._mlir import ir
+from motet.compiler.ir.shardings import parse_mesh
 from motet.compiler.placement.place import Place
+from motet.compiler.sharding.requests import parse_request
+from motet.compiler.sharding.shard import Shard
 from motet.compiler.targets.device_flags import parse_device_flags
 from motet.compiler.targets.families import resolve_target
 from motet.errors import CompileError
@@ -66,6 +69,22 @@ def compile_placed(source: bytes, flags: Sequence[str], places: Sequence[tuple[s
         with context, ir.Location.unknown():
             targets = [resolve_target(target), resolve_target(f"null:{target}")]
             built = pipeline.build(program, targets, 1, lambda what, fraction: None)
+    except ir.MLIRError as error:
+        raise _said(error) from error
+    return write_artifact(built.manifest, built.members, built.parameters)
+
+
+def compile_sharded(source: str | bytes, format: str, mesh: str, shards: Sequence[str]) -> Artifact:
+    """The artifact of a program divided over a mesh by flags, for this machine. Raises MotetError."""
+    try:
+        program = frontends.load_source(source, "fuzz", format)
+        context = program.module.context
+        context.enable_multithreading(False)
+        context.allow_unregistered_dialects = True
+        with context, ir.Location.unknown():
+            shard = Shard(parse_mesh(mesh), tuple(map(parse_request, shards)))
+            pipeline.prepare(program, Place((), automatic=False), shard)
+            built = pipeline.build(program, [resolve_target(available_targets()[-1])], 1, lambda what, fraction: None)
     except ir.MLIRError as error:
         raise _said(error) from error
     return write_artifact(built.manifest, built.members, built.parameters)

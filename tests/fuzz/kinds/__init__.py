@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-_NEEDS = {"bodies": "", "hostile": "", "placements": "", "schedules": "yaml", "exported": "torch"}
+_NEEDS = {"bodies": "", "hostile": "", "placements": "", "schedules": "yaml", "shardings": "", "exported": "torch"}
 
 
 def kinds() -> list[str]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from tests.fuzz import calls
 from tests.fuzz.as_onnx import onnx_model
 from tests.fuzz.compiling import compile_placed
 from tests.fuzz.graph import Graph
 from tests.fuzz.graph import show as show_graph
-from tests.fuzz.judge import fault
-from tests.fuzz.kinds.attempts import draw_defined, judged
-from tests.fuzz.reference import calculate
+from tests.fuzz.kinds.attempts import call, draw_defined, judged
 from tests.fuzz.tracked import Invalid
 from tests.fuzz.trial import Outcome, Say
 
@@ -57,26 +52,8 @@ def attempt(seed: int, say: Say) -> Outcome:
         with load(artifact) as session:
             if drawn.lost:
                 _lose(session, drawn.lost, drawn.after)
-            _call(drawn.graph, session, outcome, say)
+            call(drawn.graph, session, outcome, say)
     return outcome
-
-
-def _call(graph: Graph, session: Any, outcome: Outcome, say: Say) -> None:
-    for number in range(3):
-        symbols = calls.extents_of_call(graph, number)
-        if calls.is_large(graph, symbols):
-            continue
-        feeds = calls.feeds(graph, number, symbols)
-        try:
-            known = calculate(graph, feeds)
-        except Invalid:
-            continue
-        say(f"call {number} [{graph.seed}]")
-        outcome.calls += 1
-        found = session(*feeds.values())
-        results: Sequence[Any] = found if isinstance(found, tuple) else (found,)
-        if text := fault([np.asarray(each) for each in results], [known[name] for name in graph.results]):
-            outcome.failed("wrong", f"call {number}: {text}")
 
 
 def _lose(session: Any, uri: str, after: int) -> None:
