@@ -144,11 +144,10 @@ class _RegionOutliner:
         """Regions and transfers by level; the transfers that a level's regions wait for precede them."""
         levels: dict[ir.Value, int] = {}
         sources: dict[ir.Value, set[tuple[str, int]]] = {}  # for copied values: the producers that they depend on
-        regions: dict[tuple[str, int, int, int], _Region] = {}
         makers: dict[ir.Value, tuple[str, int]] = {}  # for values of regions: device and queues of the producer
         transfers: list[tuple[int, ir.Operation]] = []
-        sections: list[int] = []  # of regions, in the order in which they were created
-        for position, (operation, section) in enumerate(zip(self.operations, self.sections, strict=True)):
+        placed: list[tuple[int, int]] = []  # operations of regions: position and level
+        for position, operation in enumerate(self.operations):
             operands = list(captured_values(operation))
             level = max((levels.get(v, 0) for v in operands), default=0)
             if len(operation.results) and operation.results[0] in self.copied:
@@ -162,22 +161,30 @@ class _RegionOutliner:
                 level += 1
                 transfers.append((level, operation))
             else:
-                queues = _queues(operation)
-                own = (device, queues)
+                own = (device, _queues(operation))
                 # Values from elsewhere are waited for, including tensors of which only a size is read.
                 waited = [levels[v] for v in operands if makers.get(v, own) != own or sources.get(v, set()) - {own}]
                 level = max(level, *(one + 1 for one in waited)) if waited else level
                 makers.update((result, own) for result in operation.results)
-                key = (device, queues, level, section)
-                region = regions.setdefault(key, _Region(device, level, queues, turn_of(operation)))
-                if not region.operations:
-                    sections.append(section)
-                region.take(operation, position)
+                placed.append((position, level))
             for result in operation.results:
                 levels[result] = level
                 home[result] = device
             if operation.name == LOOP_OP:
                 home.update(zip(operation.results, names_in(operation, HOMES), strict=True))
+        self._delay_constants(levels, makers)
+        regions: dict[tuple[str, int, int, int], _Region] = {}
+        sections: list[int] = []  # of regions, in the order in which they were created
+        for position, level in placed:
+            operation, section = self.operations[position], self.sections[position]
+            device, queues = device_of(operation) or self.default, _queues(operation)
+            level = levels[operation.results[0]] if len(operation.results) else level
+            region = regions.setdefault(
+                (device, queues, level, section), _Region(device, level, queues, turn_of(operation))
+            )
+            if not region.operations:
+                sections.append(section)
+            region.take(operation, position)
         # On one level and device, sections keep their order: a later one may read the results of an earlier one.
         ordered: list[tuple[tuple[int, int, int], _Region | ir.Operation]] = [
             *(((region.level, 1, section), region) for section, region in zip(sections, regions.values(), strict=True)),
@@ -186,6 +193,24 @@ class _RegionOutliner:
         ordered.sort(key=lambda entry: entry[0])
         entries = [entry for _, entry in ordered]
         return self._pipelined(entries, [key[0] for key, _ in ordered]) if len(set(self.sections)) > 1 else entries
+
+    def _delay_constants(self, levels: dict[ir.Value, int], makers: dict[ir.Value, tuple[str, int]]) -> None:
+        """Give what is computed of constants alone the level of its first reader, in whose region it is folded, unless
+        another device reads it."""
+        fixed = set(self.constants)
+        readers: dict[ir.Value, list[ir.Operation]] = {}
+        for operation in (*self.operations, self.terminator):
+            if all(value in fixed for value in self._read_by(operation)):
+                fixed.update(operation.results)
+            for value in dict.fromkeys(captured_values(operation)):
+                readers.setdefault(value, []).append(operation)
+        for operation in reversed(self.operations):
+            results = list(operation.results)
+            if not results or results[0] not in makers or results[0] not in fixed:
+                continue
+            found = [reader.results[0:1] for value in results for reader in readers.get(value, [])]
+            if found and all(first and makers.get(first[0]) == makers[results[0]] for first in found):
+                levels.update(dict.fromkeys(results, min(levels[first[0]] for first in found)))
 
     def _pipelined(self, entries: list[_Region | ir.Operation], levels: Sequence[int]) -> list[_Region | ir.Operation]:
         """Reorders entries, which are in a valid order, into a software pipeline of their loops' iterations."""
