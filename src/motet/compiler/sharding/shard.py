@@ -15,14 +15,15 @@ tensors that callers pass, as their shardings say.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from motet.artifact.schema import Alternative
 from motet.compiler.frontends.locations import locate
 from motet.compiler.ir._mlir import ir
-from motet.compiler.ir.find import find_operations
+from motet.compiler.ir.find import all_operations, find_operations
 from motet.compiler.ir.functions import public_functions
-from motet.compiler.ir.program import NAME, Program
+from motet.compiler.ir.program import NAME, PARAMETER, Program
 from motet.compiler.ir.shardings import (
     COLLECTIVES,
     DEVICE_INDEX,
@@ -80,7 +81,7 @@ class Shard(Pass):
             Partitioner(function, tensors, devices).run()
             _drop_shardings(function)
         for request in self.requests:
-            if obstacle := used.get(request, "no argument or operation has such a name"):
+            if obstacle := used[request] if request in used else _unknown(module, request.pattern):
                 raise OptionError(f"--shard {request.text}: {obstacle}")
         _declare(module, devices, self.alternatives)
         if MESH in module.operation.attributes:
@@ -120,7 +121,7 @@ def _given(
     block = function.regions[0].blocks[0]
     attributes = _attributes(function, "arg_attrs", len(block.arguments))
     for number, (argument, own) in enumerate(zip(block.arguments, attributes, strict=True)):
-        name = ir.StringAttr(own[NAME]).value if NAME in own else f"arg{number}"
+        name = _name_of(own) or f"arg{number}"
         if SHARDING in own:
             sharding = parse_sharding(ir.StringAttr(own[SHARDING]).value)
             _check(argument, sharding, mesh, f"argument {name}", function.location)
@@ -135,9 +136,29 @@ def _given(
             found[op.results[0]] = GivenSharding(sharding)
         names = list(names_of(op.location))
         for result in op.results:
-            if names and result not in local:
+            if names and result not in local and _leaves(result, names):
                 _request(result, names, mesh, requests, used, found, op.location)
     return found
+
+
+def _unknown(module: ir.Module, pattern: str) -> str:
+    """What to say of a name that there is not."""
+    known: set[str] = set()
+    for function in public_functions(module):
+        for own in _attributes(function, "arg_attrs", 0):
+            known.add(_name_of(own))
+        for operation in all_operations(function):
+            known.update(names_of(operation.location))
+    longer = [name for name in sorted(known) if name.startswith(pattern)]
+    close = (longer or get_close_matches(pattern, sorted(known)))[:3]
+    near = f"; the nearest are {', '.join(close)}" if close else ""
+    return f"no argument or operation has such a name{near}"
+
+
+def _leaves(value: ir.Value, names: list[str]) -> bool:
+    """Whether a value is one that the source's operation with these names returns, and not a step towards it."""
+    readers = [names_of(use.owner.location) for use in value.uses]
+    return not readers or any(set(names).isdisjoint(own) for own in readers)
 
 
 def _request(
@@ -192,6 +213,11 @@ def _attributes(function: ir.Operation, kind: str, count: int) -> list[ir.DictAt
     if kind not in function.attributes:
         return [ir.DictAttr.get({})] * count
     return [ir.DictAttr(each) for each in ir.ArrayAttr(function.attributes[kind])]
+
+
+def _name_of(attributes: ir.DictAttr) -> str:
+    """The name of an argument in the source; "" if it has none."""
+    return next((ir.StringAttr(attributes[key]).value for key in (NAME, PARAMETER) if key in attributes), "")
 
 
 def _drop_shardings(function: ir.Operation) -> None:

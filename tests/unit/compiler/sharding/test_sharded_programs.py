@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import motet
 from motet import builder as mb
@@ -179,6 +180,27 @@ def test_a_divided_program_runs_over_ranks():
     assert nothing is None and y is not None
     np.testing.assert_array_equal(y, alone)
     np.testing.assert_allclose(y, expected, rtol=2e-4, atol=2e-4)
+
+
+def onnx_layer() -> bytes:
+    """A layer whose node becomes several operations."""
+    weight, bias = (helper.make_tensor(name, TensorProto.FLOAT, shape, numbers(*shape).ravel().tolist())
+                    for name, shape in (("w", (32, 64)), ("b", (32,))))
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], name="layer", transB=1)
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in (("x", (8, 64)), ("y", (8, 32))))
+    graph = helper.make_graph([node], "main", [x], [y], [weight, bias])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+
+
+def test_a_node_of_a_model_is_divided_as_its_result():
+    x = numbers(8, 64, seed=3)
+    expected = x.astype(np.float64) @ numbers(32, 64).T + numbers(32)
+    np.testing.assert_allclose(
+        run(onnx_layer(), x, mesh="m=2", shard={"layer": "m:1"}), expected, rtol=1e-4, atol=1e-4
+    )
+    with pytest.raises(OptionError, match=r"no argument or operation has such a name; the nearest are w/transposed"):
+        motet.compile(onnx_layer(), mesh="m=2", shard={"w": "m:0"})
 
 
 # -- mistakes ------------------------------------------------------------------------------------
