@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import zero_attribute
 from motet.compiler.ir.devices import AFFINITY
+from motet.compiler.sharding.parameters import FunctionParameters
 from motet.compiler.sharding.rules.rule import shape_of
 
 _FLOAT = {"add": "arith.addf", "mul": "arith.mulf", "max": "arith.maximumf", "min": "arith.minimumf"}
@@ -26,6 +27,7 @@ class DeviceWriter:
     at: ir.Operation
     devices: Sequence[str]
     location: ir.Location
+    parameters: FunctionParameters
 
     def create(
         self, name: str, device: int | None, results: Sequence[ir.Type], operands: Sequence[ir.Value],
@@ -45,6 +47,8 @@ class DeviceWriter:
         if list(sizes) == shape:
             return value
         kind = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
+        if (part := self.parameters.part(value, begin, kind)) is not None:
+            return part
         if 0 in sizes:  # no offset is within a dimension of no elements
             return self.create("tensor.empty", device, [kind], []).result
         attributes = {

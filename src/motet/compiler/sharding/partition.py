@@ -32,6 +32,7 @@ from motet.compiler.ir.shardings import (
 )
 from motet.compiler.sharding.emission import DeviceWriter
 from motet.compiler.sharding.local_collectives import write_collective
+from motet.compiler.sharding.parameters import FunctionParameters
 from motet.compiler.sharding.propagation import Axes, ShardedTensors, choose_factors
 from motet.compiler.sharding.redivide import Redivider
 from motet.compiler.sharding.rules.gather import loop_of
@@ -57,23 +58,25 @@ class Partitioner:
     """Divides one function. `tensors` has the shardings that were found for it."""
 
     def __init__(
-        self, function: ir.Operation, tensors: ShardedTensors, devices: Sequence[str]
+        self, function: ir.Operation, tensors: ShardedTensors, devices: Sequence[str], parameters: FunctionParameters
     ) -> None:
         self.block = function.regions[0].blocks[0]
+        self.parameters = parameters
         self.tensors = tensors
         self.mesh: DeviceMesh = tensors.mesh
         operations = [entry.operation for entry in self.block.operations]
         self.operations, self.terminator = operations[:-1], operations[-1]
-        self.writer = DeviceWriter(self.terminator, devices, self.terminator.location)
+        self.writer = DeviceWriter(self.terminator, devices, self.terminator.location, parameters)
         self.redivider = Redivider(self.writer, self.mesh)
         self.values: dict[ir.Value, DividedValue] = {}
         self.places = list(self.mesh.coordinates())
 
     def run(self) -> None:
         for argument in self.block.arguments:
+            home = None if argument in self.parameters.keys else 0  # every device has parameters
             shape = shape_of(argument)
             sharding = replicated(len(shape)) if shape is not None else TensorSharding(())
-            self.values[argument] = DividedValue([argument] * self.mesh.devices, sharding, home=0)
+            self.values[argument] = DividedValue([argument] * self.mesh.devices, sharding, home=home)
         for op in self.operations:
             self.writer.location = op.location
             self._divide(op)

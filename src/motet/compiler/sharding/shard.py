@@ -42,6 +42,7 @@ from motet.compiler.ir.shardings import (
 from motet.compiler.ir.source_names import names_of
 from motet.compiler.passes.base import Pass
 from motet.compiler.placement.read_devices import declarations, declare
+from motet.compiler.sharding.parameters import ParameterParts
 from motet.compiler.sharding.partition import Partitioner
 from motet.compiler.sharding.propagation import GivenSharding, local_values, propagate
 from motet.compiler.sharding.requests import ShardRequest
@@ -72,13 +73,14 @@ class Shard(Pass):
             raise CompileError(f"a program that names devices is not divided over a mesh ({mesh}); expected one "
                                "without motet.device", locate(declarations(module)[0].location))
         devices = [f"{MESH_DEVICE}{number}" for number in range(mesh.devices)]
+        parts = ParameterParts(program)
         used: dict[ShardRequest, str] = {}  # with why, those that could not be
         for function in public_functions(module):
             if _is_program_of_one_device(function):
                 _make_local(function, mesh)
             given = _given(function, mesh, self.requests, used)
             tensors = propagate(function, mesh, given)
-            Partitioner(function, tensors, devices).run()
+            Partitioner(function, tensors, devices, parts.of(function)).run()
             _drop_shardings(function)
         for request in self.requests:
             if obstacle := used[request] if request in used else _unknown(module, request.pattern):

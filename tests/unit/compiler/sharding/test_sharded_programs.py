@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -180,6 +181,30 @@ def test_a_divided_program_runs_over_ranks():
     assert nothing is None and y is not None
     np.testing.assert_array_equal(y, alone)
     np.testing.assert_allclose(y, expected, rtol=2e-4, atol=2e-4)
+
+
+def layers() -> tuple[mb.Graph, Array, Array]:
+    """Two products with parameters: an input and numpy's result."""
+    x, up, down = numbers(8, 64), numbers(64, 128, seed=1), numbers(128, 64, seed=2)
+    with mb.Graph("main") as graph:
+        hidden = mb.relu(mb.matmul(graph.input("x", (8, 64)), graph.constant(up, name="layers.0.up")))
+        graph.result(mb.matmul(hidden, graph.constant(down, name="layers.0.down")), name="y")
+    return graph, x, np.maximum(x.astype(np.float64) @ up, 0) @ down
+
+
+@pytest.mark.parametrize(("mesh", "shard", "size"), [
+    ("model=4", {"layers.*.up": "model:1", "layers.*.down": "model:0"}, 4),
+    ("model=2", {"layers.0.up": "model:1"}, 2),
+    ("data=2,model=2", {"x": "data:0", "layers.0.down": "model:0"}, 2),
+])
+def test_devices_store_their_parts_of_parameters(mesh: str, shard: dict[str, str], size: int):
+    graph, x, expected = layers()
+    artifact = motet.compile(graph, mesh=mesh, shard=shard)
+    np.testing.assert_allclose(motet.load(artifact, threads=1)(x), expected, rtol=1e-4, atol=1e-3)
+    stored = {math.prod(each.shape) for each in artifact.manifest.parameters}  # bytes, as kernels read them
+    assert stored == {4 * 64 * 128 // size}
+    moved = [step for step in artifact.manifest.plans["main"].steps if step.op == "transfer"]
+    assert len(moved) < 3 * len(artifact.manifest.devices)  # activations and sums alone
 
 
 def onnx_layer() -> bytes:
