@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
+from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
-from motet.compiler.codegen.gpu.tasks import ceiling, power_of_two
+from motet.compiler.codegen.gpu.tasks import Loop, ceiling, power_of_two, total
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.rows import Rows, translated
 from motet.compiler.kernels.rows import match_rows as match_stages
-from motet.compiler.kernels.strides import ONE, ZERO, StridedAccess
+from motet.compiler.kernels.strides import ONE, ZERO, Extent, StridedAccess
 from motet.compiler.kernels.windows import is_windowed
 from motet.compiler.targets.gpu import GpuTarget
 
@@ -30,7 +30,6 @@ _LONG_CHUNK = 8192  # of a long row with several passes: few blocks at a time, w
 _KEPT_WARPS = 16  # of a block that keeps a long row
 _KEPT_BYTES = 256  # of a long row that each thread keeps, half of its registers
 _VECTOR = 16  # bytes of one access
-_SHORT_COLUMN = 32  # elements
 _LINE = 128  # bytes of a line of the first-level cache
 _SECTOR = 32  # bytes that an access brings from memory
 _HELD = 32768  # elements of columns that a program holds in registers
@@ -39,6 +38,9 @@ _FEW_ELEMENTS = 256  # of a warp
 _ELEMENTS = 1024
 _FAST = 8192  # of these, if there are programs enough for all SMs
 _FEW = 64  # elements up to which a reduction may be a loop for every point
+_LANE = 512  # rows
+
+Strides = dict[int, Extent]
 
 
 @dataclass(frozen=True)
@@ -65,21 +67,26 @@ class RowTile:
 
 @dataclass(frozen=True)
 class RowsPlan:
-    """Rows and their possible tiles, the preferred one first. The rows of a tile are neighbours along the loop `lane`;
-    None: along all loops over rows."""
+    """Rows and their possible tiles, the preferred one first. The rows of a tile are neighbours along the loops `lane`,
+    the fastest last; the program's number selects the point of the other loops over rows."""
 
     found: RowsLaunch
     tiles: tuple[RowTile, ...]
     family: str
-    lane: int | None = None
+    lane: tuple[int, ...]
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """The loops over rows that are not in `lane`."""
+        return tuple(number for number in range(len(self.found.rows.outer)) if number not in self.lane)
+
+    def along(self, loops: Sequence[int]) -> list[Loop]:
+        """Some of the loops over rows, with their extents."""
+        return [(self.found.rows.outer[number], number) for number in loops]
 
     def tasks(self, tile: RowTile) -> Expr:
         """The number of programs."""
-        rows = self.found.rows
-        if self.lane is None:
-            return ceiling(rows.count, tile.height)
-        others = prod(size.factor for number, size in enumerate(rows.outer) if number != self.lane)
-        return others * -(-rows.outer[self.lane].factor // tile.height)
+        return product((total(self.along(self.others)).expression, ceiling(total(self.along(self.lane)), tile.height)))
 
 
 class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
@@ -134,8 +141,8 @@ def suits(rows: Rows) -> bool:
 
 def lies_along(rows: Rows) -> bool:
     """Whether rows are contiguous in most of the memory read."""
-    along, across = _weights(rows)
-    return max(along.values(), default=0) >= max(across.values(), default=0)
+    (along, _), (across, _) = _heaviest(rows)
+    return along >= across
 
 
 def leaves_idle(rows: Rows, target: GpuTarget) -> bool:
@@ -153,8 +160,7 @@ def _run(rows: Rows) -> int:
     inner = range(len(rows.outer), len(rows.outer) + len(rows.inner))
     longest = 0
     for s, access in kept_reads(rows):
-        places = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-        strides = {number: stride.factor for number, stride in places if number is not None and number in inner}
+        strides = {number: stride.factor for number, stride in _strides(rows, s, access).items() if number in inner}
         run = 1
         for number in sorted(strides, key=lambda number: strides[number]):
             run *= rows.inner[number - len(rows.outer)].factor if strides[number] == run else 1
@@ -162,35 +168,50 @@ def _run(rows: Rows) -> int:
     return longest
 
 
-def _weights(rows: Rows) -> tuple[dict[int, int], dict[int, int]]:
-    """How much of the memory read along rows is contiguous along each loop, for the loops along rows and for those over
-    rows."""
-    along: dict[int, int] = {}
-    across: dict[int, int] = {}
+def _heaviest(rows: Rows) -> tuple[tuple[int, Strides], tuple[int, Strides]]:
+    """Of the tensors read along rows, the largest that is contiguous along rows and the largest that is contiguous
+    across them: its weight, 0 if there is none, and its strides by loop."""
+    along: tuple[int, Strides] = (0, {})
+    across: tuple[int, Strides] = (0, {})
     for s, stage in enumerate(rows.stages):
         for access in stage.inputs if rows.wide[s] else ():
-            strides = {
-                number: stride
-                for number, stride in zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-                if number is not None and stride != ZERO
-            }
+            strides = _strides(rows, s, access)
             fastest = next((number for number, stride in strides.items() if stride == ONE), None)
             if fastest is None or max(strides) < len(rows.outer):
                 continue
             extent = [*rows.outer, *rows.inner][fastest].known or _ROW
             weight = len(strides) * _ROW + min(extent, _ROW - 1)  # the largest tensors count most, then long lines
-            found = along if fastest >= len(rows.outer) else across
-            found[fastest] = max(found.get(fastest, 0), weight)
+            if fastest >= len(rows.outer):
+                along = max(along, (weight, strides), key=lambda each: each[0])
+            else:
+                across = max(across, (weight, strides), key=lambda each: each[0])
     return along, across
 
 
-def _lane(rows: Rows) -> int | None:
-    """The loop over rows along which tiles lie if rows lie across memory; None if they lie along all such loops."""
-    if lies_along(rows) or any(size.known is None for size in rows.outer) or len(rows.outer) < 2:
-        return None
-    across = _weights(rows)[1]
-    lane = max(across, key=lambda number: across[number])
-    return lane if rows.outer[lane].factor >= _line(rows) else None
+def _strides(rows: Rows, s: int, access: Access) -> Strides:
+    """The strides of an access of stage `s`, by loop, without those of 0."""
+    places = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
+    return {number: stride for number, stride in places if number is not None and stride != ZERO}
+
+
+def _lane(rows: Rows) -> tuple[int, ...]:
+    """The loops over rows along which tiles lie. If rows lie across memory, these are the fastest in memory, as many as
+    have enough rows together that the last tile of few wastes little: loops by number, the fastest last."""
+    every = tuple(range(len(rows.outer)))
+    if lies_along(rows) or any(size.known is None for size in rows.outer):
+        return every
+    strides = _heaviest(rows)[1][1]
+    slowest_first = sorted(every, key=lambda number: _distance(strides.get(number)), reverse=True)
+    chosen: list[int] = []
+    for number in reversed(slowest_first):
+        if total([(rows.outer[each], each) for each in chosen]).factor < _LANE:
+            chosen.insert(0, number)
+    return tuple(chosen)
+
+
+def _distance(stride: Extent | None) -> tuple[int, int]:
+    """A stride as a sort key; None is the largest one."""
+    return (len(stride.symbols), abs(stride.factor)) if stride is not None else (99, 0)
 
 
 def _line(rows: Rows) -> int:
@@ -215,7 +236,7 @@ def _share(rows: Rows, height: int, width: int, target: GpuTarget) -> int:
     """The elements of a tile for each warp: few where a warp would work on many short rows one after the other, or
     where other programs do not hide its waiting."""
     programs = -(-(rows.count.known or 1 << 20) // height)
-    if lies_along(rows) and (width <= _SHORT_ROW or programs < 2 * target.processors):
+    if programs < 2 * target.processors or (width <= _SHORT_ROW and lies_along(rows)):
         return _FEW_ELEMENTS
     return _ELEMENTS
 
@@ -254,8 +275,7 @@ def kept_reads(rows: Rows) -> list[tuple[int, Access]]:
     found: dict[tuple[int, str], tuple[int, Access]] = {}
     for s in sorted(stages):
         for access in rows.stages[s].inputs:
-            strides = zip(rows.dims[s], rows.place(access, s).strides, strict=True)
-            if access.value in producer or not any(number in inner and stride != ZERO for number, stride in strides):
+            if access.value in producer or not any(number in inner for number in _strides(rows, s, access)):
                 continue
             found.setdefault((access.value, repr(translated(rows, s, access))), (s, access))
     return list(found.values())
@@ -266,16 +286,10 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     length = rows.length.known
     count = rows.count.known or 1 << 20
     if not lies_along(rows):
-        if length is not None and _passes(rows) > 1 and _line(rows) * power_of_two(length) <= _HELD:
-            return _columns(rows, power_of_two(length), target, min(64, power_of_two(count)))
-        if length is not None and power_of_two(length) <= _SHORT_COLUMN:
-            return _columns(rows, power_of_two(length), target, _TILE // power_of_two(length))
-        lane = _lane(rows)
-        height = min(64, power_of_two(count if lane is None else rows.outer[lane].factor))
-        while height > 16 and -(-count // height) < target.processors:
-            height //= 2
-        width = min(_TILE // height, power_of_two(length or _CHUNK))
-        return height, max(1, width)
+        if length is not None and holds(rows):
+            return _columns(rows, power_of_two(length), target)
+        height = _height(rows, 64, 16, target)
+        return height, max(1, min(_TILE // height, power_of_two(length or _CHUNK)))
     if length is None or power_of_two(length) > _ROW:
         return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
     width = power_of_two(length)
@@ -285,15 +299,28 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     return height, width
 
 
-def _columns(rows: Rows, width: int, target: GpuTarget, most: int) -> tuple[int, int]:
-    """The shape of a tile that holds at most `most` whole rows which lie across memory: a sector of each line or more,
-    half a sector if the registers of a block do not hold more."""
-    lane = _lane(rows)
-    size = rows.count if lane is None else rows.outer[lane]
-    known = size.known or 1 << 20
-    others = 1 if lane is None else rows.count.factor // rows.outer[lane].factor
+def holds(rows: Rows) -> bool:
+    """Whether a program that reads rows across memory has whole rows in its registers, at least a sector of each line:
+    all its reads are under way at once, and each element is read once."""
+    length = rows.length.known
+    most = _HELD if _passes(rows) > 1 else _FAST
+    return length is not None and _line(rows) * power_of_two(length) <= most
+
+
+def _columns(rows: Rows, width: int, target: GpuTarget) -> tuple[int, int]:
+    """The shape of a tile of whole rows that lie across memory: a sector of each line or more, half a sector if the
+    registers of a block do not hold more."""
     line = _line(rows) if _line(rows) * width <= _ROW else max(1, _line(rows) // 2)
-    height = max(line, min(most, power_of_two(known)))
-    while height > line and (height * width > _FAST or others * -(-known // height) < target.processors):
-        height //= 2
+    height = _height(rows, min(_FAST // width, max(64, _TILE // width)), line, target)
     return height, width
+
+
+def _height(rows: Rows, most: int, least: int, target: GpuTarget) -> int:
+    """The rows of a tile across memory: at most `most`, fewer if SMs would be idle, but at least `least`."""
+    lane = _lane(rows)
+    size = total([(rows.outer[number], number) for number in lane]).known or 1 << 20
+    others = total([(size, number) for number, size in enumerate(rows.outer) if number not in lane]).factor
+    height = min(max(least, most), power_of_two(size))
+    while height > least and others * -(-size // height) < target.processors:
+        height //= 2
+    return height

@@ -15,7 +15,7 @@ from motet.compiler.codegen.gpu.conv import depthwise
 from motet.compiler.codegen.gpu.gemm import contraction
 from motet.compiler.codegen.gpu.gemm import multi_matching as joining
 from motet.compiler.codegen.gpu.launches import LaunchClass, LaunchPart, about, divide, read_after, workspaces
-from motet.compiler.codegen.gpu.rows import leaves_idle, lies_along
+from motet.compiler.codegen.gpu.rows import holds, leaves_idle, lies_along
 from motet.compiler.codegen.triton.classes import attention
 from motet.compiler.codegen.triton.classes.contraction import TritonContractions
 from motet.compiler.codegen.triton.classes.depthwise import TritonDepthwise
@@ -54,6 +54,8 @@ _MORE_PROGRAMS_PER_SM = 16  # the same, for parts above _PIECE elements: those t
 _PIECE = 16384
 _SHORT_PIECE = 256  # elements of a row that a program reads at least
 _ACROSS = 32  # rows of one program, across memory
+_LEAST_ACROSS = 64  # pieces of rows across memory
+_LANE = 16  # rows of one program, of few across memory
 
 
 def generate(kernel: Kernel, target: GpuTarget) -> TritonCode:
@@ -143,7 +145,8 @@ def _attention(found: Attention, target: GpuTarget) -> TritonCode:
 
 def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
     """`kernel` with long reductions split in two steps, if there are too few results to keep all SMs busy; for rows
-    across memory, with many rows per program. Reductions of enough rows by several stages are not split."""
+    across memory, with many rows per program, if it does not hold them. Reductions of enough rows by several stages are
+    not split."""
     if any(contraction.takes(kernel, stage) for stage in kernel.stages):
         return _divided_product(kernel, target, windowed=False)
     found = match_rows(kernel, kernel.stages)
@@ -151,7 +154,11 @@ def _divided(kernel: Kernel, target: GpuTarget) -> Kernel:
         return split_reductions(kernel)
     single = sum(map(bool, found.reduces)) == 1
     if single and not lies_along(found):
-        return split_reductions(kernel, _ACROSS * target.processors)
+        if holds(found):
+            return kernel
+        pieces = _PROGRAMS_PER_SM * _LANE * target.processors // (found.count.known or _ANY)
+        pieces = max(_LEAST_ACROSS, min(pieces, (found.length.known or 0) // _SHORT_PIECE))
+        return split_reductions(kernel, _ACROSS * target.processors, pieces)
     enough = target.processors if single else _MANY
     count = found.count.known or enough
     if not single and leaves_idle(found, target):

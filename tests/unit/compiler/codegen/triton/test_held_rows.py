@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.unit.compiler.codegen.triton.building import generate, interpret, random
+from tests.unit.compiler.codegen.triton.texts import nest, tensor
+
+from motet.artifact.dtypes import DTYPES
 
 SOFTMAX = """
 func.func @main(%x: tensor<{shape}xf32>) -> tensor<{shape}xf32> {{
@@ -113,3 +116,29 @@ def test_an_operation_that_reads_a_square_the_other_way_is_another_program() -> 
     exact = x.astype(np.float64) - x.astype(np.float64).mean(0)[:, None]
     exact /= (exact * exact).mean(0)
     np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape, axes, dtype, programs", [
+    ((64, 100, 33, 2), (1,), "f64", 1), ((12, 80, 58, 44), (1,), "f32", 1), ((1000, 333), (0,), "f32", 1),
+    ((7, 300, 129), (1,), "f64", 1), ((4, 65, 31, 31), (1,), "f32", 1), ((16, 32, 28, 28), (0, 2), "f32", 1),
+    ((64, 200, 33, 2), (1,), "f16", 1), ((3, 129, 5), (1,), "f32", 1), ((2, 3, 100, 5, 130), (2,), "bf16", 1),
+    ((50_001, 17), (0,), "f32", 2), ((2000, 65), (0,), "f32", 2), ((5, 70, 9, 70, 3), (1, 3), "f32", 2),
+])
+def test_sums_of_rows_across_memory(shape: tuple[int, ...], axes: tuple[int, ...], dtype: str, programs: int) -> None:
+    """Rows that a program can hold are one launch; others are read in pieces."""
+    dims = "ijklm"[: len(shape)]
+    kept = [d for d in range(len(shape)) if d not in axes]
+    wide = "f64" if dtype == "f64" else "f32"
+    cast = [] if wide == dtype else [f"%w = arith.extf %x0 : {dtype} to {wide}"]
+    term = "%w" if cast else "%x0"
+    text = nest(
+        [(tensor(shape, dtype), ", ".join(dims))],
+        [(tensor([shape[d] for d in kept], wide), ", ".join(dims[d] for d in kept), "0.0")],
+        "".join("r" if d in axes else "p" for d in range(len(shape))),
+        [*cast, f"%z = arith.addf {term}, %y0 : {wide}"], ["%z"],
+    )
+    made = generate(text)
+    assert len(made.programs) == programs
+    x = random(*shape).astype(DTYPES[dtype])
+    exact = x.astype(np.float64).sum(axes)
+    np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=1e-5, atol=2e-4)

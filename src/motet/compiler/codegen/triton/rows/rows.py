@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from motet.compiler.codegen.gpu.accesses import gathered, source_of
 from motet.compiler.codegen.gpu.rows import RowsPlan, RowTile, kept_reads
+from motet.compiler.codegen.gpu.tasks import total
 from motet.compiler.codegen.triton.rows.reductions import beginning, combine, helper_of, masked, narrowed
 from motet.compiler.codegen.triton.text.program import Form, FormTile
 from motet.compiler.codegen.triton.text.scalars import carried_type, constant, from_storage, storage_type
@@ -32,13 +33,11 @@ def emit(plan: RowsPlan) -> tuple[Form, ...]:
 
 
 def _form(plan: RowsPlan, tile: RowTile) -> Form:
-    rows, launch = plan.found.rows, plan.found.launch
-    e = _RowsEmitter(
-        rows, plan.found.stored, launch.buffers, tile.height, tile.width, tile.whole, plan.family, plan.lane
-    )
+    launch = plan.found.launch
+    e = _RowsEmitter(plan, tile)
     e.run()
     source = e.w.module(launch.symbol, launch.about)
-    return Form(source, plan.tasks(tile), tile.warps, tile.stages, tile.label, tiles=_tiles(rows, tile))
+    return Form(source, plan.tasks(tile), tile.warps, tile.stages, tile.label, tiles=_tiles(plan.found.rows, tile))
 
 
 def _tiles(rows: Rows, tile: RowTile) -> tuple[FormTile, ...]:
@@ -52,26 +51,21 @@ def _tiles(rows: Rows, tile: RowTile) -> tuple[FormTile, ...]:
 
 @dataclass
 class _RowsEmitter:
-    """Writes a program with tiles of `height` rows and `width` of their elements. `whole` means that a tile covers a
-    row, or that its inputs are kept in registers, in several tiles. The rows are neighbours along loop `lane`, if there
-    is one."""
+    """Writes a program with tiles of `height` rows and `width` of their elements. `whole` means that such a tile covers
+    a row; several `pieces` of a longer row are kept in registers."""
 
-    rows: Rows
-    stored: dict[int, StridedAccess]
-    buffers: tuple[int, ...]
-    height: int
-    width: int
-    whole: bool
-    family: str
-    lane: int | None
+    plan: RowsPlan
+    tile: RowTile
     made: dict[int, str] = field(default_factory=dict[int, str])  # values of rows, and of the current pass
 
     def __post_init__(self) -> None:
-        rows = self.rows
-        self.w = Writer(rows.kernel, self.buffers, (self.height, self.width))
+        rows = self.rows = self.plan.found.rows
+        self.stored = self.plan.found.stored
+        self.height, self.width = self.tile.height, self.tile.width
+        self.w = Writer(rows.kernel, self.plan.found.launch.buffers, (self.height, self.width))
         length = rows.length.factor
-        self.pieces = -(-length // self.width) if self.whole and length > self.width else 0
-        self.whole = self.whole and not self.pieces
+        self.pieces = -(-length // self.width) if self.tile.whole and length > self.width else 0
+        self.whole = self.tile.whole and not self.pieces
         self.producer = {access.value: s for s, stage in enumerate(rows.stages) for access in stage.outputs}
         self.at: dict[int, Coordinate] = {}  # by loop
         self.waiting: list[int] = []  # reductions for the next pass
@@ -92,18 +86,16 @@ class _RowsEmitter:
 
     def _rows(self) -> None:
         """Define the coordinates over rows."""
-        w, rows = self.w, self.rows
-        program, count = w.program(), rows.count
-        others = [(size, number) for number, size in enumerate(rows.outer) if number != self.lane]
-        if self.lane is None:
-            row = w.define("r", f"{program} * {self.height} + {w.range(0)}")
-            self.at |= w.decompose(Coordinate(row, frozenset({0})), others) if others else {}
-        else:
-            count = rows.outer[self.lane]
+        w, plan = self.w, self.plan
+        program, own, others = w.program(), plan.along(plan.lane), plan.along(plan.others)
+        count = total(own)
+        if others:
             blocks = -(-count.factor // self.height)
             row = w.define("r", f"{program} % {blocks} * {self.height} + {w.range(0)}")
             self.at |= w.decompose(Coordinate(w.define("q", f"{program} // {blocks}")), others)
-            self.at[self.lane] = Coordinate(row, frozenset({0}))
+        else:
+            row = w.define("r", f"{program} * {self.height} + {w.range(0)}")
+        self.at |= w.decompose(Coordinate(row, frozenset({0})), own) if own else {}
         if count.known is None or count.factor % self.height:
             w.masks[0] = w.define("m", f"{row} < {w.extent(count)}")
 
@@ -268,7 +260,7 @@ class _RowsEmitter:
     def _hides(self, source: StridedAccess) -> bool:
         """Whether a value kept in registers is hidden from the compiler: its storage type is not its compute type."""
         short = source.dtype in ("f16", "bf16")
-        return bool(self.pieces) and short and not source.bounds and self.family == "cuda"
+        return bool(self.pieces) and short and not source.bounds and self.plan.family == "cuda"
 
     def _dtypes(self, s: int) -> list[str]:
         stage = self.rows.stages[s]
