@@ -111,9 +111,9 @@ def expression(scalar: Scalar, x: Sequence[str], dtypes: Sequence[str]) -> str:
 
 def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[str]) -> str | None:
     """A power or quotient with a constant second operand, as a cheaper operation with the same result: numbers
-    themselves and squares, and products with reciprocals if these are exact or the result is rounded to at most 16
-    bits; other quotients of f32 are rounded correctly. `first` is the number of the body's first operation. Square
-    roots are excluded: they differ for -0 and -inf."""
+    themselves, squares and square roots, and products with reciprocals if these are exact or the result is rounded to
+    at most 16 bits; other quotients of f32 are rounded correctly. `first` is the number of the body's first
+    operation."""
     if scalar.op not in ("math.powf", "math.fpowi", "arith.divf") or scalar.operands[1] < first:
         return None
     constant_ = body[scalar.operands[1] - first]
@@ -121,6 +121,9 @@ def by_constant(scalar: Scalar, body: Sequence[Scalar], first: int, x: Sequence[
         return None
     value = float(constant_.value)
     if scalar.op != "arith.divf":
+        if value == 0.5:  # of -0 and -inf, 0 and inf, unlike square roots
+            root = _math("sqrt", [f"({x[0]} + 0.0)"], scalar.dtype, [scalar.dtype])
+            return f'tl.where({x[0]} == float("-inf"), float("inf"), {root})'
         powers = {1.0: x[0], 2.0: rounded(f"{x[0]} * {x[0]}", scalar.dtype)}
         return powers.get(value)
     exact = abs(math.frexp(value)[0]) == 0.5 and 2.0**-60 < abs(value) < 2.0**60
