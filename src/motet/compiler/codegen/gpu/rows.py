@@ -37,7 +37,8 @@ _SHORT_ROW = 256  # elements
 _FEW_ELEMENTS = 256  # of a warp
 _ELEMENTS = 1024
 _FAST = 8192  # of these, if there are programs enough for all SMs
-_FEW = 64  # elements up to which a reduction may be a loop for every point
+_FEW = 64  # elements up to which a reduction of windows is a loop for every point
+_SERIAL = 8  # the same, of rows across memory: two rounds of reads under way together
 _LANE = 512  # rows
 
 Strides = dict[int, Extent]
@@ -130,13 +131,13 @@ def stored_rows(found: Rows, launch: LaunchPart) -> dict[int, StridedAccess]:
 
 
 def suits(rows: Rows) -> bool:
-    """Whether tiles along rows are faster than a loop for every point; false for windows and short rows across
-    memory."""
+    """Whether tiles along rows are faster than a loop for every point; false for windows and the shortest rows
+    across memory."""
     if rows.length.known is None or rows.length.factor > _FEW:
         return True
     if any(is_windowed(access) for stage in rows.stages for access in stage.inputs):
         return False
-    return len(rows.stages) > 1 or lies_along(rows)
+    return len(rows.stages) > 1 or lies_along(rows) or rows.length.factor > _SERIAL
 
 
 def lies_along(rows: Rows) -> bool:
