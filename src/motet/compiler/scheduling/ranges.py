@@ -7,7 +7,7 @@ on data has no range.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from motet.artifact.expressions import apply, at_most
 from motet.artifact.schema import Expr
@@ -39,12 +39,19 @@ class Range:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of index values in a function; `positions` are those of the enclosing loops, by `linalg.index`."""
+    """The ranges of index values in a function, each found once; `positions` are those of the enclosing loops, by
+    `linalg.index`."""
 
     shapes: Shapes
     positions: tuple[Expr, ...] = ()
+    found: dict[ir.Value, Range | None] = field(default_factory=dict[ir.Value, "Range | None"])
 
     def of(self, value: ir.Value) -> Range | None:
+        if value not in self.found:
+            self.found[value] = self._find(value)
+        return self.found[value]
+
+    def _find(self, value: ir.Value) -> Range | None:
         known = self.shapes.numbers.get(value)
         if known is not None:
             return Range(known, known)
