@@ -278,3 +278,32 @@ def test_counts_over_padded_constants() -> None:
     x = random(4, 3)
     (got,) = interpret(generate(AVERAGES), [x])
     np.testing.assert_allclose(got, x / np.array([2, 3, 2], np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(1, 5), (9, 33)])
+def test_elements_at_places_that_an_extent_gives(lengths: tuple[int, int]) -> None:
+    made = """
+        func.func @main(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
+          %c0 = arith.constant 0 : index
+          %c1 = arith.constant 1 : index
+          %c2 = arith.constant 2 : index
+          %n = tensor.dim %x, %c0 : tensor<?xf32>
+          %m = tensor.dim %y, %c0 : tensor<?xf32>
+          %last = arith.subi %n, %c1 : index
+          %out = tensor.empty(%m) : tensor<?xf32>
+          %r = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>],
+              iterator_types = ["parallel"]} ins(%y : tensor<?xf32>) outs(%out : tensor<?xf32>) {
+          ^bb0(%a: f32, %b: f32):
+            %half = arith.divsi %last, %c2 : index
+            %middle = tensor.extract %x[%half] : tensor<?xf32>
+            %below = arith.cmpf olt, %middle, %a : f32
+            %place = arith.select %below, %last, %half : index
+            %taken = tensor.extract %x[%place] : tensor<?xf32>
+            linalg.yield %taken : f32
+          } -> tensor<?xf32>
+          return %r : tensor<?xf32>
+        }"""
+    x, y = random(lengths[0]), random(lengths[1])
+    (got,) = interpret(generate(made), [x, y])
+    half = (len(x) - 1) // 2
+    np.testing.assert_array_equal(got, np.where(x[half] < y, x[-1], x[half]))

@@ -261,6 +261,7 @@ class Writer:
                 self.along[names[-1]] = coordinate.axes
             elif scalar.op == EXTENT:
                 names.append(self.define("x", f"tl.full((), 0, tl.int64) + {symbol_name(scalar.predicate)}"))
+                self.along[names[-1]] = frozenset()
             elif scalar.op == "tensor.extract" and tables:
                 ends = [_end(body, o - len(operands), sizes) for o in scalar.operands[1:]]
                 indices = [names[o] for o in scalar.operands[1:]]
