@@ -47,3 +47,13 @@ def test_sequences_of_dynamic_extent() -> None:
         a, x = torch.rand(count).sort()[0], torch.rand(many) * 1.2 - 0.1
         for one, expected in zip(session(a, x), module(a, x), strict=True):
             assert torch.equal(one, expected)
+
+
+def test_sequences_of_dynamic_extent_on_gpus() -> None:
+    pytest.importorskip("triton", reason="needs Triton: make frameworks")
+    axis, other = torch.export.Dim("n", min=2), torch.export.Dim("m", min=2)
+    given = [torch.rand(3, 9).sort()[0], torch.rand(3, 5)]
+    module = Functions([lambda a, x: torch.searchsorted(a, x)])
+    shapes = (({1: axis}, {1: other}),)
+    artifact = motet.compile(module, inputs=given, devices="cuda{arch=sm_90a}", dynamic_shapes=shapes)
+    assert [kernel.kind for kernel in artifact.manifest.variants[0].kernels] == ["loops"]

@@ -17,7 +17,6 @@ from motet.compiler.frontends.onnx.tensors import builtin, kind_of, replace
 from motet.compiler.frontends.torch import operands
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.current import DYNAMIC, create
-from motet.compiler.ir.loops import repeat
 from motet.compiler.ir.sizes import constant_index, element_at
 from motet.compiler.operators.arithmetic import Real, Truth
 from motet.compiler.operators.pointwise import Read, clamped, pointwise, size_of
@@ -36,15 +35,15 @@ class _Search:
     sequence: ir.Value
     right: bool
     unsigned: bool
+    end: ir.Value  # the extent of the sequence, which is no part of a point's work
 
     def place(self, value: ir.Value, line: Sequence[ir.Value]) -> ir.Value:
         """The index where `value` belongs in the line `line`, from 0 to the extent of the sequence."""
-        kind = ir.RankedTensorType(self.sequence.type)
-        end = size_of(self.sequence, kind.rank - 1)
+        end, extent = self.end, ir.RankedTensorType(self.sequence.type).shape[-1]
         last = create("arith.subi", end.type, [end, constant_index(1)])
-        extent = kind.shape[-1]
+        steps = _STEPS if extent == DYNAMIC else extent.bit_length()
 
-        def step(_: ir.Value | None, ends: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        def step(ends: Sequence[ir.Value]) -> Sequence[ir.Value]:
             low, high = ends
             half = create("arith.shrui", low.type, [create("arith.subi", low.type, [high, low]), constant_index(1)])
             middle = create("arith.addi", low.type, [low, half])
@@ -55,10 +54,8 @@ class _Search:
             return [_select(is_open & ~before, following, low), _select(is_open & before, middle, high)]
 
         ends: Sequence[ir.Value] = [constant_index(0), end]
-        if extent == DYNAMIC:
-            return repeat(constant_index(0), constant_index(_STEPS), ends, step)[0]
-        for _ in range(extent.bit_length()):
-            ends = step(None, ends)
+        for _ in range(steps):
+            ends = step(ends)
         return ends[0]
 
     def _is_before(self, value: ir.Value, found: ir.Value) -> Truth:
@@ -73,11 +70,12 @@ def _lower(operator: ir.Operation) -> None:
     kind, made = kind_of(operator.operands[0]), kind_of(operator.results[0])
     if kind is None or made is None:
         return
-    search = _Search(sequence, bool(operands.constant(operator.operands[3])), kind.unsigned)
+    outer = len(kind.extents) - 1
+    right = bool(operands.constant(operator.operands[3]))
+    search = _Search(sequence, right, kind.unsigned, size_of(sequence, outer))
     shape = ir.RankedTensorType(values.type).shape
     result = ir.RankedTensorType.get(shape, made.scalar)
     dynamic = [size_of(values, axis) for axis, extent in enumerate(shape) if extent == DYNAMIC]
-    outer = len(kind.extents) - 1
 
     def body(read: Sequence[ir.Value], loops: Sequence[ir.Value]) -> ir.Value:
         return create("arith.index_cast", made.scalar, [search.place(read[0], loops[:outer])])
