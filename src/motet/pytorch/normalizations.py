@@ -30,19 +30,16 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _moments(x: Any, dims: Sequence[int], correction: float) -> tuple[Any, Any]:
     """The mean along `dims`, which are kept, and the variance: the sum of the squared distances from the mean over the
-    number of elements less `correction`. In two passes, which loses no digits where the mean is large."""
+    number of elements less `correction`, or over 0. In two passes, which loses no digits where the mean is large."""
     count = math.prod(x.shape[dim] for dim in dims)
     mean = x.sum(list(dims), keepdim=True) / count
     distance = x - mean
-    return mean, (distance * distance).sum(list(dims), keepdim=True) / (count - correction)
+    return mean, (distance * distance).sum(list(dims), keepdim=True) / max(0, count - correction)
 
 
-def _taken(x: Any, dim: Any, correction: Any) -> bool:
-    """Whether _moments is right for a form: real numbers, and a number of elements that is known and large enough."""
-    dims = _dims(x, dim)
-    extents = [x.shape[each] for each in dims]
-    known = all(isinstance(extent, int) for extent in extents)
-    return x.dtype.is_floating_point and known and math.prod(extents) > (1 if correction is None else correction)
+def _taken(x: Any, dim: Any) -> bool:
+    """Whether _moments is right for a form: real numbers, and a number of elements that is known."""
+    return x.dtype.is_floating_point and all(isinstance(x.shape[each], int) for each in _dims(x, dim))
 
 
 def _dims(x: Any, dim: Any) -> list[int]:
@@ -57,7 +54,7 @@ def _reduced(value: Any, dims: Sequence[int], keepdim: bool) -> Any:
 
 
 def _var_mean(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
-    if not _taken(x, dim, correction):
+    if not _taken(x, dim):
         return NotImplemented
     dims = _dims(x, dim)
     wide = x.float() if x.dtype in _SHORT else x
@@ -82,7 +79,7 @@ def _std(x: Any, dim: Any = None, *, correction: Any = None, keepdim: bool = Fal
 
 def _layer_norm(x: Any, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
     dims = list(range(x.dim() - len(shape), x.dim()))
-    if not _taken(x, dims, 0):
+    if not _taken(x, dims):
         return NotImplemented
     wide = x.float() if x.dtype in _SHORT else x
     mean, variance = _moments(wide, dims, 0)

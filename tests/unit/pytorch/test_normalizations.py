@@ -33,6 +33,9 @@ FORMS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "var and mean": (Applied(lambda x: torch.var_mean(x, 1)), (4, 5)),
     "std": (Applied(lambda x: torch.std(x, -1, correction=2)), (3, 11)),
     "var of one": (Applied(lambda x: torch.var(x, 1)), (4, 1)),
+    "var of none": (Applied(lambda x: torch.var_mean(x, 0)), (0, 5)),
+    "std of none": (Applied(lambda x: torch.std(x)), (0, 5)),
+    "var less more elements than there are": (Applied(lambda x: torch.var(x, 1, correction=7)), (3, 4)),
 }
 
 
