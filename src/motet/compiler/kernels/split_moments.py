@@ -1,15 +1,22 @@
-"""Splits a sum, and a sum of squares about what it decides, into pieces that are read once.
+"""Splits a reduction, and a sum of terms about what it decides, into pieces that are read once: moments and softmax.
 
     s = sum x[0 … n-1]                    s[i] = sum of piece i,  q[i] = sum (x - s[i] / k)² of piece i, of k elements
     m = s / n                        →    s = sum s[i],  m = s / n
     v = sum (x - m)²                      v = sum (q[i] + k (s[i] / k - m)²)
 
 The formula holds for any m, and is as accurate as two passes: Chan, Golub, LeVeque: Algorithms for computing the sample
-variance, 1983. `split_reductions` alone would read x a second time, after all pieces of the sum.
+variance, 1983. `split_reductions` alone would read x a second time, after all pieces of the sum. The same for
+exponentials about a maximum:
+
+    m = max x                             m[i] = max of piece i,  s[i] = sum exp(x - m[i]) of piece i
+    s = sum exp(x - m)               →    m = max m[i],  s = sum s[i] exp(m[i] - m)
+
+An infinite m[i] is subtracted as 0, so that pieces of -inf alone sum to 0, and those with inf to inf.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,65 +35,86 @@ from motet.compiler.kernels.split_reductions import (
 )
 from motet.compiler.kernels.verify import checked
 
+_SPLIT_AT = 1 << 14  # elements above which a pair is split: two passes are saved
+
 
 def split_moments(kernel: Kernel, most: int, most_pieces: int) -> Kernel:
-    """`kernel` with each pair of such sums, of at most `most` results, in up to `most_pieces` pieces."""
+    """`kernel` with each pair of such reductions, of at most `most` results, in up to `most_pieces` pieces."""
     found = _find(kernel)
-    cut = None if found is None else cut_of(kernel, kernel.stages[found.total], most, most_pieces)
+    cut = None if found is None else cut_of(kernel, kernel.stages[found.total], most, most_pieces, _SPLIT_AT)
     if found is None or cut is None:
         return kernel
     return split_moments(checked(_split(kernel, found, cut), "split_moments"), most, most_pieces)
 
 
 @dataclass(frozen=True)
-class _Moments:
-    """The stages `total`, of a sum, and `squares`, of the squares of differences: in `body`, the values `number` and
-    `middle`, which is the same for all terms. `apart` is the stage of the differences, if it is one of its own."""
+class _Differences:
+    """What the terms of a sum are squares of or, if `exponential`, exponentials of: in `body`, `number - middle`, where
+    `middle` is the same for all terms. `apart` is the stage of the differences, or of the terms, if it is one of its
+    own."""
 
-    total: int
-    squares: int
     apart: int | None
     body: Stage
     number: int
     middle: int
+    exponential: bool
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """The stages `total`, of the sum or the maximum of the numbers, and `terms`, of a sum about it."""
+
+    total: int
+    terms: int
+    about: _Differences
+
+    @property
+    def body(self) -> Stage:
+        return self.about.body
 
 
 def _find(kernel: Kernel) -> _Moments | None:
     for position, stage in enumerate(kernel.stages):
-        found = _differences(kernel, position) if _is_sum(stage) else None
-        if found is None:
+        about = _differences(kernel, position) if _reduces_by(stage, "arith.addf", 0) else None
+        if about is None:
             continue
-        apart, body, number, middle = found
         for total, other in enumerate(kernel.stages[:position]):
-            if _is_sum(other) and (other.sizes, other.iterators) == (stage.sizes, stage.iterators):
-                term = match_reduction(other, 0)
-                if term is not None and _form(other, term.term) == _form(body, number):
-                    return _Moments(total, position, apart, body, number, middle)
+            if (other.sizes, other.iterators) == (stage.sizes, stage.iterators) and _decides(other, about):
+                return _Moments(total, position, about)
     return None
 
 
-def _is_sum(stage: Stage) -> bool:
-    """Whether `stage` adds to zero, in the dtype of its result."""
+def _decides(stage: Stage, about: _Differences) -> bool:
+    """Whether `stage` is the maximum of the numbers of exponentials, or the sum of those of squares."""
+    fits = (
+        _reduces_by(stage, "arith.maximumf") or _reduces_by(stage, "arith.maxnumf") if about.exponential
+        else _reduces_by(stage, "arith.addf", 0)
+    )
+    term = match_reduction(stage, 0) if fits else None
+    return term is not None and _form(stage, term.term) == _form(about.body, about.number)
+
+
+def _reduces_by(stage: Stage, op: str, init: float | None = None) -> bool:
+    """Whether `stage` reduces by `op`, from `init` if given, in the dtype of its result."""
     found = match_reduction(stage, 0) if stage.reductions and len(stage.outputs) == 1 else None
-    return found is not None and found.op == "arith.addf" and found.dtype == found.accumulator and stage.inits == (0,)
+    return (
+        found is not None and found.op == op and found.dtype == found.accumulator
+        and (init is None or stage.inits == (init,))
+    )
 
 
-def _differences(kernel: Kernel, position: int) -> tuple[int | None, Stage, int, int] | None:
-    """For a sum of squares of differences: the stage of the differences if it is one of its own, the sum with them in
-    its body, and there the number and what is subtracted."""
+def _differences(kernel: Kernel, position: int) -> _Differences | None:
+    """What a sum of squares or exponentials of differences is of."""
     stage = kernel.stages[position]
-    term = match_reduction(stage, 0)
-    square = None if term is None else _operation(stage, term.term, "arith.mulf")
-    if square is None or square.operands[0] != square.operands[1]:
+    found = match_reduction(stage, 0)
+    if found is None:
         return None
-    root, apart = square.operands[0], None
-    if root < len(stage.inputs):
-        apart = next((s for s, other in enumerate(kernel.stages[:position])
-                      if stage.inputs[root].value in [access.value for access in other.outputs]), None)
-        joined = None if apart is None else _joined(stage, root, kernel.stages[apart])
-        if joined is None:
-            return None
-        stage, root = joined
+    apart, stage, term = _opened(kernel, position, None, stage, found.term)
+    square, exponential = _operation(stage, term, "arith.mulf"), _operation(stage, term, "math.exp")
+    outer = exponential or square
+    if outer is None or (square is not None and square.operands[0] != square.operands[1]):
+        return None
+    apart, stage, root = _opened(kernel, position, apart, stage, outer.operands[0])
     difference = _operation(stage, root, "arith.subf")
     if difference is None:
         return None
@@ -94,7 +122,21 @@ def _differences(kernel: Kernel, position: int) -> tuple[int | None, Stage, int,
     moving = {d for d in stage.reductions if stage.sizes[d] != 1}
     if any(stage.inputs[i].dims & moving for i in _inputs(stage, middle)):
         return None
-    return apart, stage, number, middle
+    return _Differences(apart, stage, number, middle, exponential is not None)
+
+
+def _opened(
+    kernel: Kernel, position: int, apart: int | None, stage: Stage, number: int
+) -> tuple[int | None, Stage, int]:
+    """`stage` and a value of its body; if this is an input that an earlier stage computes, and none is `apart` yet,
+    with that stage's body in its own, and that stage."""
+    if number >= len(stage.inputs) or apart is not None:
+        return apart, stage, number
+    value = stage.inputs[number].value
+    own = next((s for s, other in enumerate(kernel.stages[:position])
+                if value in [access.value for access in other.outputs]), None)
+    joined = None if own is None else _joined(stage, number, kernel.stages[own])
+    return (None, stage, number) if joined is None else (own, *joined)
 
 
 def _operation(stage: Stage, number: int, op: str) -> Scalar | None:
@@ -165,24 +207,24 @@ class _NestBody:
 
 def _split(kernel: Kernel, found: _Moments, cut: ReductionCut) -> Kernel:
     values = list(kernel.values)
-    total, squares = kernel.stages[found.total], kernel.stages[found.squares]
+    total, terms = kernel.stages[found.total], kernel.stages[found.terms]
     sums = parts_of(total, values, cut)
     first = len(values)
-    values.append(partial_value(squares, cut, values, 0, kernel.values[squares.outputs[0].value].dtype))
-    partial = [_squares(found, cut, sums.first, first, cut.length)]
+    values.append(partial_value(terms, cut, values, 0, kernel.values[terms.outputs[0].value].dtype))
+    partial = [_terms(found, cut, sums.first, first, cut.length)]
     if cut.rest:
-        partial.append(cut.last(_squares(found, cut, sums.first, first, cut.rest)))
+        partial.append(cut.last(_terms(found, cut, sums.first, first, cut.rest)))
     pieces = [stage for pair in zip(sums.partial, partial, strict=True) for stage in pair]
     stages: list[Stage] = []
     for position, stage in enumerate(kernel.stages):
         if position == found.total:
             stages += [*pieces, *sums.combination]
-        elif position == found.squares:
+        elif position == found.terms:
             stages.append(_combination(kernel, found, cut, sums.first, first))
-        elif position != found.apart:
+        elif position != found.about.apart:
             stages.append(stage)
-    if found.apart is not None:
-        _put_back(kernel, kernel.stages[found.apart], stages)
+    if found.about.apart is not None:
+        _put_back(kernel, kernel.stages[found.about.apart], stages)
     return replace(kernel, values=tuple(values), stages=tuple(stages))
 
 
@@ -205,50 +247,67 @@ def _elements(stage: Stage, cut: ReductionCut, length: int) -> float:
     return float(count)
 
 
-def _squares(found: _Moments, cut: ReductionCut, sums: int, result: int, length: int) -> Stage:
-    """The squares of differences from the mean of each piece."""
+def _terms(found: _Moments, cut: ReductionCut, totals: int, result: int, length: int) -> Stage:
+    """The squares of differences from the mean of each piece, or the exponentials of those from its maximum."""
     stage = found.body
-    used = _inputs(stage, found.number)
+    used = _inputs(stage, found.about.number)
     unit = partial_map(stage)
-    inputs = (*(cut.access(stage.inputs[i]) for i in used), Access(sums, unit))
+    inputs = (*(cut.access(stage.inputs[i]) for i in used), Access(totals, unit))
     body = _NestBody(inputs)
     dtype = stage.body[-1].dtype
-    number = body.copied(stage, used, found.number)
-    count = body.add("arith.constant", dtype, value=_elements(stage, cut, length))
-    mean = body.add("arith.divf", dtype, len(used), count)
-    difference = body.add("arith.subf", dtype, number, mean)
-    square = body.add("arith.mulf", dtype, difference, difference)
-    last = body.add("arith.addf", dtype, square, len(inputs))
+    number = body.copied(stage, used, found.about.number)
+    if found.about.exponential:
+        size, infinite = body.add("math.absf", dtype, len(used)), body.add("arith.constant", dtype, value=math.inf)
+        is_infinite = body.add("arith.cmpf", "i1", size, infinite, predicate="oeq")
+        zero = body.add("arith.constant", dtype, value=0.0)
+        middle = body.add("arith.select", dtype, is_infinite, zero, len(used))
+        term = body.add("math.exp", dtype, body.add("arith.subf", dtype, number, middle))
+    else:
+        count = body.add("arith.constant", dtype, value=_elements(stage, cut, length))
+        middle = body.add("arith.divf", dtype, len(used), count)
+        difference = body.add("arith.subf", dtype, number, middle)
+        term = body.add("arith.mulf", dtype, difference, difference)
+    last = body.add("arith.addf", dtype, term, len(inputs))
     return Stage(cut.sizes(stage), ("parallel", *stage.iterators), inputs, (Access(result, unit),), (-0.0,),
                  tuple(body.scalars), (last,), stage.source)
 
 
-def _combination(kernel: Kernel, found: _Moments, cut: ReductionCut, sums: int, squares: int) -> Stage:
+def _combination(kernel: Kernel, found: _Moments, cut: ReductionCut, totals: int, terms: int) -> Stage:
     """The sum over all pieces."""
     stage, kept = found.body, kept_dimensions(found.body)
     where = {d: position + 1 for position, d in enumerate(kept)}
-    used = _inputs(stage, found.middle)
+    used = _inputs(stage, found.about.middle)
     whole = tuple(map(Affine.dim, range(len(kept) + 1)))
     moved = [replace(stage.inputs[i], map=tuple(_kept(entry, where) for entry in stage.inputs[i].map)) for i in used]
-    inputs = (*moved, Access(sums, whole), Access(squares, whole))
+    inputs = (*moved, Access(totals, whole), Access(terms, whole))
     body = _NestBody(inputs)
     dtype = stage.body[-1].dtype
-    middle = body.copied(stage, used, found.middle)
-    count = body.add("arith.constant", dtype, value=_elements(stage, cut, cut.length))
-    if cut.rest:
-        rest = body.add("arith.constant", dtype, value=_elements(stage, cut, cut.rest))
-        piece = body.add("linalg.index", "index", value=0)
-        end = body.add("arith.constant", "index", value=cut.pieces)
-        count = body.add("arith.select", dtype, body.add("arith.cmpi", "i1", piece, end, predicate="eq"), rest, count)
-    mean = body.add("arith.divf", dtype, len(used), count)
-    difference = body.add("arith.subf", dtype, mean, middle)
-    between = body.add("arith.mulf", dtype, body.add("arith.mulf", dtype, difference, difference), count)
-    term = body.add("arith.addf", dtype, len(used) + 1, between)
+    middle = body.copied(stage, used, found.about.middle)
+    if found.about.exponential:
+        factor = body.add("math.exp", dtype, body.add("arith.subf", dtype, len(used), middle))
+        term = body.add("arith.mulf", dtype, len(used) + 1, factor)
+    else:
+        count = _count(body, stage, cut, dtype)
+        mean = body.add("arith.divf", dtype, len(used), count)
+        difference = body.add("arith.subf", dtype, mean, middle)
+        between = body.add("arith.mulf", dtype, body.add("arith.mulf", dtype, difference, difference), count)
+        term = body.add("arith.addf", dtype, len(used) + 1, between)
     last = body.add("arith.addf", dtype, term, len(inputs))
-    outputs, inits = renumbered(kernel.stages[found.squares], where)
+    outputs, inits = renumbered(kernel.stages[found.terms], where)
     sizes = (cut.count, *(stage.sizes[d] for d in kept))
     return Stage(sizes, ("reduction", *(stage.iterators[d] for d in kept)), inputs, outputs, inits,
                  tuple(body.scalars), (last,), stage.source)
+
+
+def _count(body: _NestBody, stage: Stage, cut: ReductionCut, dtype: str) -> int:
+    """The terms of the piece that the first dimension numbers."""
+    count = body.add("arith.constant", dtype, value=_elements(stage, cut, cut.length))
+    if not cut.rest:
+        return count
+    rest = body.add("arith.constant", dtype, value=_elements(stage, cut, cut.rest))
+    piece = body.add("linalg.index", "index", value=0)
+    end = body.add("arith.constant", "index", value=cut.pieces)
+    return body.add("arith.select", dtype, body.add("arith.cmpi", "i1", piece, end, predicate="eq"), rest, count)
 
 
 def _kept(entry: Affine, where: dict[int, int]) -> Affine:

@@ -131,9 +131,11 @@ class Parts:
     first: int
 
 
-def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> ReductionCut | None:
-    """How to cut a long reduction to at most `most` results into at most `most_pieces` pieces; None if `stage` is none,
-    or cannot be cut."""
+def cut_of(
+    kernel: Kernel, stage: Stage, most: int, most_pieces: int, least: int = _SPLIT_AT
+) -> ReductionCut | None:
+    """How to cut a long reduction, of at least `least` elements to at most `most` results, into at most `most_pieces`
+    pieces; None if `stage` is none, or cannot be cut."""
     sizes = [Extent.of(size) for size in stage.sizes]
     kept = kept_dimensions(stage)
     if not stage.reductions or any(size.known is None for size in sizes):
@@ -142,7 +144,7 @@ def cut_of(kernel: Kernel, stage: Stage, most: int, most_pieces: int) -> Reducti
     for d, size in enumerate(sizes):
         points *= size.factor
         results *= size.factor if d in kept else 1
-    if results > most or points < _SPLIT_AT or any(scalar.op == "linalg.index" for scalar in stage.body):
+    if results > most or points < least or any(scalar.op == "linalg.index" for scalar in stage.body):
         return None
     if match_reductions(stage) is None:
         return None

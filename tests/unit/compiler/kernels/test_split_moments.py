@@ -1,4 +1,5 @@
-"""Variances in pieces: as accurate as two passes, whatever the extents, and wherever the differences are computed."""
+"""Variances and sums of exponentials in pieces: as accurate as two passes, whatever the extents, and wherever the
+differences are computed."""
 
 from __future__ import annotations
 
@@ -65,6 +66,54 @@ def test_numbers_that_are_none() -> None:
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(np.isfinite(one), np.isfinite(other))
         np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
+
+
+def exponentials(rows: int, length: int, dtype: str, form: str) -> Kernel:
+    """The maximum of rows, and the sum of exponentials about it; with differences or terms in a stage of their own, or
+    about 0 where the maximum is infinite."""
+    space, finite = (rows, length), form == "finite"
+    most = stage(space, "pr", [at(0, 2, 0, 1)], [at(2, 2, 0)], [op("maximumf", 0, 1, dtype=dtype)], inits=[-np.inf])
+    middle = stage((rows,), "p", [at(2, 1, 0)], [at(4, 1, 0)],
+                   [op("math.absf", 0, dtype=dtype), op("constant", dtype=dtype, value=np.inf),
+                    op("cmpf", 2, 3, dtype="i1", predicate="oeq"), op("constant", dtype=dtype, value=0.0),
+                    op("select", 4, 5, 0, dtype=dtype)])
+    differences = [op("subf", 0, 1, dtype=dtype)]
+    terms = [*differences, op("math.exp", 3, dtype=dtype)]
+    about = [at(0, 2, 0, 1), at(4 if finite else 2, 2, 0)]
+    own = {"differences": differences, "terms": terms}.get(form)
+    if own is None:
+        body, inputs = [*terms, op("addf", 4, 2, dtype=dtype)], about
+    elif form == "terms":
+        body, inputs = [op("addf", 0, 1, dtype=dtype)], [at(3, 2, 0, 1)]
+    else:
+        body, inputs = [op("math.exp", 0, dtype=dtype), op("addf", 2, 1, dtype=dtype)], [at(3, 2, 0, 1)]
+    total = stage(space, "pr", inputs, [at(1, 2, 0)], body, inits=[0.0])
+    apart = [] if own is None else [stage(space, "pp", about, [at(3, 2, 0, 1)], own)]
+    values = [value(space, dtype), value((rows,), dtype, "result"), value((rows,), dtype, "result"),
+              value(space, dtype, "temporary"), value((rows,), dtype, "temporary")]
+    return kernel(values, most, *([middle] if finite else []), *apart, total)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("form", ["joined", "differences", "terms", "finite"])
+@pytest.mark.parametrize("length", [65_537, 40_000, 100_003])
+def test_exponentials_in_pieces(length: int, form: str, dtype: str) -> None:
+    whole = exponentials(6, length, dtype, form)
+    split = split_moments(whole, 8, 40)
+    assert len(split.stages) > len(whole.stages)
+    assert all(access.value != 3 for s in split.stages for access in s.inputs)
+    x = 40 * np.random.default_rng(length).standard_normal((6, length)).astype(DTYPES[dtype])
+    x[1, : length // 2] = x[2] = -np.inf
+    x[3, 7], x[4, -1] = np.inf, np.nan
+    x[5] -= 1000
+    total, most = build(loops.CLASS.generate, split)(x, split=3)
+    wide = x.astype(np.longdouble)
+    top = wide.max(1)
+    np.testing.assert_array_equal(most, top)
+    about = np.where(np.isinf(top), 0, top) if form == "finite" else top
+    with np.errstate(invalid="ignore", over="ignore"):
+        exact = np.exp(wide - about[:, None]).sum(1)
+    np.testing.assert_allclose(total, exact, rtol=1e-5 if dtype == "f32" else 1e-12)
 
 
 @pytest.mark.parametrize("most", [2, 8])

@@ -106,6 +106,16 @@ def test_few_long_rows_are_read_in_pieces(shape: tuple[int, ...], axes: tuple[in
     np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 50_257), (17, 70_001), (1, 40_000)])
+def test_a_softmax_of_few_long_rows_is_read_in_pieces(shape: tuple[int, ...]) -> None:
+    made = generate(SOFTMAX.format(shape="x".join(map(str, shape)), axis=1))
+    assert len(made.programs) == 3
+    x = random(*shape)
+    x[0, :9000] = -np.inf
+    exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    np.testing.assert_allclose(interpret(made, [x])[0], exact / exact.sum(1, keepdims=True), rtol=2e-5, atol=1e-9)
+
+
 def test_an_operation_that_reads_a_square_the_other_way_is_another_program() -> None:
     """What a column's sum is subtracted from lies along rows: the sum is not known in the program of a column."""
     text = centred((24, 24), (0,)).replace(
