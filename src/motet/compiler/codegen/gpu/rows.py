@@ -14,7 +14,7 @@ from motet.artifact.expressions import product
 from motet.artifact.schema import Expr
 from motet.compiler.codegen.gpu.accesses import gathered
 from motet.compiler.codegen.gpu.gemm import contraction
-from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart
+from motet.compiler.codegen.gpu.launches import FormT, LaunchClass, LaunchPart, reads
 from motet.compiler.codegen.gpu.tasks import Loop, ceiling, power_of_two, total
 from motet.compiler.kernels.kernel import Access, Kernel, Stage, item_bytes
 from motet.compiler.kernels.rows import Rows, translated
@@ -96,7 +96,8 @@ class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
 
     def count(self, kernel: Kernel, stages: Sequence[Stage]) -> int:
         counts = range(len(stages), 0, -1)
-        return next((count for count in counts if match_rows(kernel, stages[:count]) is not None), 0)
+        count = next((count for count in counts if match_rows(kernel, stages[:count]) is not None), 0)
+        return _with_whole_parts(stages, count)
 
     def match(self, launch: LaunchPart, target: GpuTarget) -> RowsLaunch | None:
         found = match_rows(launch.kernel, launch.stages)
@@ -104,6 +105,18 @@ class RowLaunches(LaunchClass[RowsLaunch, RowsPlan, FormT]):
 
     def plan(self, found: RowsLaunch, target: GpuTarget) -> RowsPlan:
         return RowsPlan(found, _tiles(found.rows, target), target.family, _lane(found.rows))
+
+
+def _with_whole_parts(stages: Sequence[Stage], count: int) -> int:
+    """`count`, or fewer if the next stage writes another part of a result of these, as in concatenations: without those
+    that compute what this part is made of, which are one launch with it."""
+    written = {access.value for stage in stages[:count] for access in stage.outputs}
+    if count == len(stages) or not any(access.value in written for access in stages[count].outputs):
+        return count
+    least = count
+    while least and reads(stages[least : count + 1]) & {access.value for access in stages[least - 1].outputs}:
+        least -= 1
+    return least or count
 
 
 def match_rows(kernel: Kernel, stages: Sequence[Stage]) -> Rows | None:

@@ -44,7 +44,7 @@ Class = LaunchClass[Any, Any, Form]
 CLASSES: tuple[Class, ...] = (
     TritonWindows(), TritonRows(), TritonProducts(), TritonContractions(), TritonDepthwise(), TritonLoops(),
 )
-_FUSED = (TritonLoops, TritonRows)  # classes of launches of which independent ones become one
+_FUSED = (TritonLoops, TritonRows, TritonDepthwise)  # classes of launches of which independent ones become one
 
 _ANY = 1 << 62
 _LEAST_PIECES = 4  # for which splitting a product pays

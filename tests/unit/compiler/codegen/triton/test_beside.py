@@ -29,6 +29,42 @@ def test_a_concatenation_is_one_launch(widths: list[int]) -> None:
     np.testing.assert_array_equal(got, np.concatenate(parts, 1))
 
 
+def sums(rows: int, width: int, parts: list[tuple[int, int]]) -> str:
+    """The squares of sums of parts of rows, (first element, length), one after the other."""
+    whole, row, joined = tensor((rows, width), "f32"), tensor((rows,), "f32"), tensor((len(parts) * rows,), "f32")
+    lines: list[str] = []
+    for number, (begin, length) in enumerate(parts):
+        part = tensor((rows, length), "f32")
+        lines += [
+            f"%p{number} = tensor.extract_slice %x[0, {begin}] [{rows}, {length}] [1, 1] : {whole} to {part}",
+            f"%s{number} = linalg.reduce ins(%p{number} : {part}) outs(%z : {row}) dimensions = [1]",
+            "  (%a: f32, %b: f32) { %c = arith.addf %a, %b : f32 linalg.yield %c : f32 }",
+            f"%r{number} = arith.mulf %s{number}, %s{number} : {row}",
+        ]
+    names = ", ".join(f"%r{number}" for number in range(len(parts)))
+    text = "\n  ".join(lines)
+    return f"""
+func.func @main(%x: {whole}) -> {joined} {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : {row}
+  %z = linalg.fill ins(%zero : f32) outs(%e : {row}) -> {row}
+  {text}
+  %r = tensor.concat dim(0) {names} : ({", ".join([row] * len(parts))}) -> {joined}
+  return %r : {joined}
+}}"""
+
+
+@pytest.mark.parametrize("parts", [
+    [(0, 3), (2, 3)], [(0, 7), (5, 9), (11, 7), (0, 20)], [(number, 6) for number in range(9)],
+])
+def test_a_concatenation_of_sums_is_one_launch(parts: list[tuple[int, int]]) -> None:
+    made = generate(sums(40, 20, parts))
+    assert len(made.schedule.commands) == 1
+    x = random(40, 20)
+    exact = np.concatenate([x[:, begin : begin + length].astype("f8").sum(1) ** 2 for begin, length in parts])
+    np.testing.assert_allclose(interpret(made, [x])[0], exact, rtol=1e-4, atol=1e-4)
+
+
 def inserted(begin: int) -> str:
     """Two rows of numbers, one after the other, put into one."""
     part, whole = tensor((8,), "f32"), tensor((32,), "f32")
