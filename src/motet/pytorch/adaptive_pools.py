@@ -1,6 +1,7 @@
 """Decompositions of adaptive pools whose windows differ in size: the parts of each axis, reduced one by one.
 
-    adaptive_avg_pool1d(x, 2)  // of [5]  →  cat([mean(x[0:3]), mean(x[2:5])])
+    adaptive_avg_pool1d(x, 2)  // of [5]  →  mean(x.unfold(0, 3, 2))
+    adaptive_avg_pool1d(x, 6)  // of [9]  →  stack([mean(x.unfold(0, 2, 3)), mean(x[1:].unfold(0, 2, 3))]), interleaved
     adaptive_avg_pool1d(x, 2)  // of [n]  →  sum(where(places < ends, x[min(places, ends - 1)], 0)) / (ends - begins)
 
 PyTorch gathers windows of one size, and masks what is too much. Pools with many windows are left to it, since each
@@ -13,13 +14,14 @@ that were exported. Places of maxima come from gathered windows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
 
-_MOST = 48  # windows along all axes together that are parts of the program
+_MOST = 48  # windows that are parts of the program, along all axes together
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -69,7 +71,8 @@ def _is_static(*extents: Sequence[Any]) -> bool:
 
 
 def _is_short(sizes: Sequence[int], outputs: Sequence[int]) -> bool:
-    return sum(count for size, count in zip(sizes, outputs, strict=True) if size % count) <= _MOST
+    axes = [(size, count) for size, count in zip(sizes, outputs, strict=True) if size % count]
+    return sum(count for size, count in axes if len(_parts(size, count)) > 1) <= _MOST
 
 
 def _divides(sizes: Sequence[int], outputs: Sequence[int]) -> bool:
@@ -85,9 +88,32 @@ def _along_each(x: Any, outputs: Sequence[int], reduced: Callable[..., Any]) -> 
         if size % count == 0:
             x = reduced(x.unflatten(axis, (count, size // count)), axis + 1)
             continue
-        parts = [x.narrow(axis, *_window(number, size, count)) for number in range(count)]
-        x = torch.cat([part if part.shape[axis] == 1 else reduced(part, axis, keepdim=True) for part in parts], axis)
+        parts = [_reduced(x, axis, part, reduced) for part in _parts(size, count)]
+        x = parts[0] if len(parts) == 1 else torch.stack(parts, axis + 1).flatten(axis, axis + 1)
     return x
+
+
+def _reduced(x: Any, axis: int, windows: Sequence[tuple[int, int]], reduced: Callable[..., Any]) -> Any:
+    """Windows at equal distances along an axis, each reduced to an element."""
+    (begin, length), (last, _) = windows[0], windows[-1]
+    taken = x.narrow(axis, begin, last + length - begin)
+    if len(windows) == 1:
+        return taken if length == 1 else reduced(taken, axis, keepdim=True)
+    return reduced(taken.unfold(axis, length, windows[1][0] - begin), -1)
+
+
+def _parts(size: int, count: int) -> list[list[tuple[int, int]]]:
+    """The windows of an axis as the fewest parts of equally many, of which each has every n-th window: these are of one
+    length, at equal distances."""
+    windows = [_window(number, size, count) for number in range(count)]
+    periods = (period for period in range(1, count + 1) if count % period == 0)
+    parts = ([windows[first::period] for first in range(period)] for period in periods)
+    return next(found for found in parts if all(map(_is_regular, found)))
+
+
+def _is_regular(windows: Sequence[tuple[int, int]]) -> bool:
+    distances = {after - before for (before, _), (after, _) in itertools.pairwise(windows)}
+    return len(distances) <= 1 and len({length for _, length in windows}) == 1
 
 
 def _window(number: int, size: int, count: int) -> tuple[int, int]:

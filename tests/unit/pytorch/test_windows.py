@@ -89,6 +89,8 @@ def test_adaptive_pools_of_windows_of_several_sizes(dtype: torch.dtype) -> None:
         lambda x: own.adaptive_avg_pool2d(x[0], (13, 40)),
         lambda x: own.adaptive_avg_pool2d(x[0], (13, 3)),
         lambda x: own.adaptive_avg_pool1d(x[0, 0], 4),
+        lambda x: own.adaptive_avg_pool2d(x[0], (6, 6)),
+        lambda x: own.adaptive_max_pool2d(x[0], (12, 6)),
         lambda x: own.adaptive_max_pool3d(x, (3, 5, 4), return_indices=True),
         lambda x: own.adaptive_max_pool3d(x, (7, 1, 12)),
         lambda x: own.adaptive_max_pool2d(x[0], (5, 2), return_indices=True),
