@@ -21,6 +21,7 @@ _POINTS = 1024
 _SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
 _VECTOR = 8  # elements of such an access
 _SQUARE = 64
+_SHORT_SIDE = 8  # points below which a side of a square is too short
 _SHORT_SQUARE = 128  # of at most 16 bits: lines of 256 bytes
 _REDUCING_POINTS = 128
 _PATCHES = (32, 64, 128, 256, 512)  # widths of a patch
@@ -101,7 +102,8 @@ def _line(parallel: Sequence[Loop], most: int, label: str = "", apart: bool = Fa
 
 
 def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
-    """The loop along which a large input is contiguous, if it is not the result's."""
+    """The loop along which a large input is contiguous, if it is not the result's, and neither it nor what is inside of
+    it is short: a line of the result then reads few lines of the input, which the first-level cache holds."""
     if len(parallel) < 2 or not task.stored:
         return None
     inner = parallel[-1][1]
@@ -109,10 +111,15 @@ def _across(task: LoopTask, parallel: Sequence[Loop]) -> Loop | None:
         strides = source.strides
         if strides[inner] in (ZERO, ONE):
             continue
-        for loop in parallel[:-1]:
-            if strides[loop[1]] == ONE and (loop[0].known is None or loop[0].factor >= 8):
+        for number, loop in enumerate(parallel[:-1], 1):
+            if strides[loop[1]] == ONE and _is_long([loop]) and _is_long(parallel[number:]):
                 return loop
     return None
+
+
+def _is_long(loops: Sequence[Loop]) -> bool:
+    size = total(loops)
+    return size.known is None or size.factor >= _SHORT_SIDE
 
 
 def _square(task: LoopTask, parallel: Sequence[Loop], across: Loop, target: GpuTarget) -> SquareTile:

@@ -156,6 +156,17 @@ def test_transposes_move_squares(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(got, x.T + y)
 
 
+@pytest.mark.parametrize("channels, pixels, line", [(3, 700, True), (7, 150, True), (8, 150, False)])
+def test_few_channels_move_last_in_lines(channels: int, pixels: int, line: bool) -> None:
+    a, b = tensor((2, channels, pixels), "f32"), tensor((2, pixels, channels), "f32")
+    text = nest([(a, "i, k, j")], [(b, "i, j, k", "")], "ppp", ["%z = arith.negf %x0 : f32"], ["%z"])
+    made = generate(text)
+    (form,) = next(iter(made.programs.values())).forms
+    assert ("tl.arange(0, 1024)" in form.source) is line
+    x = random(2, channels, pixels)
+    np.testing.assert_array_equal(interpret(made, [x])[0], -x.transpose(0, 2, 1))
+
+
 @pytest.mark.slow
 def test_large_transposes_of_short_numbers_move_larger_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_SQUARE", 8)
