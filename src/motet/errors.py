@@ -96,6 +96,8 @@ class RankFailure(DeviceError):
     """A call over several ranks that failed on `rank`, for all of them; `kind` is the class of the error there, and
     `reason` its text."""
 
+    MISSING = "missing"  # the kind of ranks that do not answer
+
     def __init__(self, rank: int, reason: str, kind: str = "") -> None:
         self.rank = rank
         self.reason = reason

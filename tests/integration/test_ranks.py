@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -440,6 +441,44 @@ def test_a_rank_that_is_killed_ends_the_job(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_rank_that_is_killed_at_any_moment_ends_the_job(tmp_path: Path) -> None:
     killed_at_random_moments(tmp_path, 50)
+
+
+STOPPED = """
+import os, signal, sys
+import numpy as np
+from motet import ranks
+
+how, victim = sys.argv[2], int(sys.argv[3])
+x = np.ones((64, 16), np.float32)
+with ranks.load(sys.argv[1], threads=1, timeout=2 if how == "stops" else 60) as session:
+    print(f"began {os.getpid()}", flush=True)
+    while True:
+        session(x, x)
+        if session.rank == victim and how == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif session.rank == victim:
+            raise ValueError("a mistake of its own")
+"""
+
+
+@over_mpi
+@pytest.mark.every
+@pytest.mark.parametrize(("how", "victim", "message"), [
+    ("stops", 1, "RankFailure: rank 1: no answer after 2 s"), ("stops", 0, "RankFailure: rank 0: no answer after 2 s"),
+    ("raises", 1, "ValueError: a mistake of its own"),
+])
+def test_a_rank_that_stops_or_raises_ends_the_job(tmp_path: Path, how: str, victim: int, message: str) -> None:
+    (tmp_path / "model.motet").write_bytes(bytes(build(FOUR, **dict.fromkeys("abcd", "host")).data))
+    (tmp_path / "script.py").write_text(STOPPED)
+    done = launch(2, ["script.py", "model.motet", how, str(victim)], cwd=tmp_path)
+    assert done.returncode != 0
+    assert done.stderr.count(message) == 1, done.stderr
+    numbers = [int(number) for number in re.findall(r"began (\d+)", done.stdout)]
+    assert len(numbers) == 2
+    end = time.monotonic() + 20  # the launcher has told them to end
+    while any(Path(f"/proc/{number}").exists() for number in numbers):
+        assert time.monotonic() < end, numbers
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -118,7 +118,8 @@ class _InProcessRequest:
 def missing(ranks: list[int], timeout: float) -> RankFailure:
     """The error for ranks that do not take part."""
     names = ", ".join(map(str, ranks))
-    return RankFailure(ranks[0], f"no answer after {timeout:g} s (of rank{'s' if len(ranks) > 1 else ''} {names})")
+    reason = f"no answer after {timeout:g} s (of rank{'s' if len(ranks) > 1 else ''} {names})"
+    return RankFailure(ranks[0], reason, RankFailure.MISSING)
 
 
 def _move(sent: _Letter, awaited: _Letter) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import sys
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from motet.errors import DeviceError
+from motet.errors import DeviceError, MotetError
 from motet.runtime.launching import INSTALL, launched
 
 if TYPE_CHECKING:
@@ -12,8 +15,9 @@ if TYPE_CHECKING:
 
 
 def transport_of_launcher() -> MpiTransport:
-    """The transport of this process among those of its launcher. Raises DeviceError if mpi4py is missing, and if its
-    MPI is not the one of the launcher."""
+    """The transport of this process among those of its launcher. If this process ends with an error that is its own, or
+    another rank is lost, all ranks are ended. Raises DeviceError if mpi4py is missing, and if its MPI is not the one of
+    the launcher."""
     try:
         from motet.ranks.mpi import MpiTransport
 
@@ -24,4 +28,23 @@ def transport_of_launcher() -> MpiTransport:
     if transport.size != launched():
         raise DeviceError(f"the launcher has started {launched()} processes, but mpi4py's MPI sees {transport.size}: "
                           f"they are of different MPIs; use the mpiexec next to python, or {INSTALL} there")
+    _end_together(transport)
     return transport
+
+
+def _end_together(transport: MpiTransport) -> None:
+    """MPI lets no process end before all do: without this, one that stops or fails would keep the others."""
+    before = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        transport.lost |= not isinstance(error, MotetError)  # others have Motet's errors, too
+
+    def end() -> None:
+        if transport.lost:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            transport.abort("a rank is lost")
+
+    sys.excepthook = show
+    atexit.register(end)

@@ -29,10 +29,12 @@ class MpiTransport:
             raise DeviceError("MPI: this build allows calls from one thread only; expected one with "
                               "MPI_THREAD_MULTIPLE, such as that of pip install 'motet[mpi]'")
         base: Any = self._mpi.COMM_WORLD if communicator is None else communicator
+        self._base = base
         self._data: Any = base.Dup()
         self._control: Any = base.Dup()
         for each in (self._data, self._control):
             each.Set_errhandler(self._mpi.ERRORS_RETURN)
+        self.lost = False  # whether another rank did not answer in time
         self.rank: int = base.Get_rank()
         self.size: int = base.Get_size()
 
@@ -66,7 +68,8 @@ class MpiTransport:
         return data.tobytes()
 
     def abort(self, reason: str) -> None:
-        self._control.Abort(1)
+        if not self._mpi.Is_finalized():
+            self._base.Abort(1)
 
     def close(self) -> None:
         if not self._mpi.Is_finalized():
@@ -81,6 +84,7 @@ class MpiTransport:
                 spins += 1
                 time.sleep(0 if spins < _SPINS else 2e-4)
                 if time.monotonic() > end:
+                    self.lost = True
                     raise missing([rank for rank in range(self.size) if rank != self.rank], timeout)
         except self._mpi.Exception as error:
             raise DeviceError(f"MPI: {error}") from None

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from motet.decoding import decode_json
-from motet.errors import MotetError
+from motet.errors import MotetError, RankFailure
 from motet.runtime.launching import launched
 
 if TYPE_CHECKING:
@@ -63,10 +63,13 @@ class RankRun:
             from motet.artifact.reader import Artifact
 
             source = Artifact.from_bytes(self.transport.broadcast(None, 0, _PATIENCE), name="the program")
-        with contextlib.suppress(MotetError), \
-                _load(source, announced.bindings, threads, self.transport) as session:
-            function = session[announced.function]
-            _ = function.trace() if announced.traced else function()
+        try:
+            with _load(source, announced.bindings, threads, self.transport) as session:
+                function = session[announced.function]
+                _ = function.trace() if announced.traced else function()
+        except MotetError as error:
+            if _is_loss(error):  # perhaps of rank 0
+                raise
 
     def give_up(self, error: str) -> None:
         """Tell the others, unless they know what to run, that there is nothing."""
@@ -90,13 +93,19 @@ def ranks_of_launcher() -> Generator[RankRun | None]:
     try:
         yield run
     except MotetError as error:
-        run.give_up(str(error))
         typer.echo(f"error: {error}", err=True)  # now: launchers end all ranks as soon as one ends with an error
-        run.transport.gather(b"", _PATIENCE)
+        if not _is_loss(error):
+            run.give_up(str(error))
+            run.transport.gather(b"", _PATIENCE)
         raise typer.Exit(1) from None
     else:
         run.give_up("nothing is run")  # such as for --dry-run
         run.transport.gather(b"", _PATIENCE)
+
+
+def _is_loss(error: MotetError) -> bool:
+    """Whether a rank does not answer: nothing can be told to all of them any more."""
+    return isinstance(error, RankFailure) and error.kind == RankFailure.MISSING
 
 
 def _load(
