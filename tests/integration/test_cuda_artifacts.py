@@ -76,3 +76,15 @@ def test_an_unknown_architecture_is_one_error() -> None:
         compiled_for("mlp_small", "cuda{arch=sm_90}")
     with pytest.raises(OptionError, match=r"precision half is unknown; available: ieee, tf32, tf32x3"):
         compiled_for("mlp_small", "cuda{precision=half}")
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_launch_without_others_waits_for_none(second: bool) -> None:
+    kind = "tensor<64x300xf32>"
+    step = "  %{n} = linalg.softmax dimension({d}) ins(%{x} : {kind}) outs(%e : {kind}) -> {kind}\n"
+    steps = [step.format(n="y", x="x", d=1, kind=kind), step.format(n="z", x="y", d=0, kind=kind)][: 1 + second]
+    body = f"  %e = tensor.empty() : {kind}\n" + "".join(steps) + f"  return %{'z' if second else 'y'} : {kind}"
+    artifact = package.compile(f"func.func @main(%x: {kind}) -> {kind} {{\n{body}\n}}", devices="cuda{arch=sm_90a}")
+    (variant,) = artifact.manifest.variants
+    waits = [json.loads(bytes(artifact.member(name)))["waits"] for name in variant.objects if name.endswith(".json")]
+    assert waits == [True, True] if second else waits == [False]

@@ -215,13 +215,21 @@ class TritonBackend:
         return "\n".join([*(first.assembly for first, *_ in compile_programs(programs, self.target, 1)), written])
 
     def _programs(self, compiled: Mapping[str, Compiled]) -> dict[str, TritonProgram]:
-        """Programs by symbol; kernels of equal structure share one."""
-        return {
+        """Programs by symbol; kernels of equal structure share one. A program of no other's company does not begin
+        early: the instructions for it would take up to a microsecond."""
+        programs = {
             program.symbol: ordered(program, self.choice, self.target)
             for entry in compiled.values()
             if isinstance(entry.code, TritonCode)
             for program in entry.code.programs
         }
+        if len(compiled) > 1 or len(programs) > 1:
+            return programs
+        return {symbol: _by_itself(program) for symbol, program in programs.items()}
+
+
+def _by_itself(program: TritonProgram) -> TritonProgram:
+    return replace(program, forms=tuple(replace(form, early=form.blocks > 1) for form in program.forms))
 
 
 def _explained(reason: str) -> str:
