@@ -17,8 +17,12 @@ from motet.compiler.kernels.kernel import Kernel, Stage, item_bytes
 from motet.compiler.kernels.strides import ONE, ZERO
 from motet.compiler.targets.gpu import GpuTarget
 
-_POINTS = 1024
-_SHORT_POINTS = 2048  # of results of at most 16 bits: two accesses of 16 bytes for each thread
+_POINTS = 512
+_SHORT_POINTS = 1024  # of results of at most 16 bits: an access of 16 bytes for each thread
+_MANY_POINTS = 2048  # of these, if there are many
+_FEW_POINTS = 256  # where there are few in all
+_FEW, _MANY = 4, 16  # programs for each processor
+_PATCH_POINTS = 1024
 _VECTOR = 8  # elements of such an access
 _SQUARE = 64
 _SHORT_SIDE = 8  # points below which a side of a square is too short
@@ -88,10 +92,13 @@ def _tiles(
     count = total(parallel)
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
     apart = short and not task.gathers and (count.known is None or count.factor % _VECTOR != 0)
-    if not short or (count.known or 0) < _SHORT_POINTS * target.processors:
-        return (_line(parallel, _POINTS, apart=apart),)
+    if not short or (count.known or 0) < _MANY * _MANY_POINTS * target.processors:
+        points = _SHORT_POINTS if short else _POINTS
+        while count.known is not None and points > _FEW_POINTS and count.factor < _FEW * points * target.processors:
+            points //= 2
+        return (_line(parallel, points, apart=apart),)
     # the smaller tile in case registers do not suffice
-    return tuple(_line(parallel, points, f"{points} points", apart) for points in (_SHORT_POINTS, _POINTS))
+    return tuple(_line(parallel, points, f"{points} points", apart) for points in (_MANY_POINTS, _SHORT_POINTS))
 
 
 def _line(parallel: Sequence[Loop], most: int, label: str = "", apart: bool = False) -> LineTile:
@@ -135,8 +142,8 @@ def _patch(parallel: Sequence[Loop]) -> SquareTile:
     """A tile along the two fastest loops, long along the fastest, with few points beyond their ends."""
     across, inner = parallel[-2:]
     widths = {min(width, _whole(inner)) for width in _PATCHES}
-    width = min(widths, key=lambda width: (_beyond(inner, width) * _beyond(across, _POINTS // width), -width))
-    height = min(_POINTS // width, _whole(across))
+    width = min(widths, key=lambda width: (_beyond(inner, width) * _beyond(across, _PATCH_POINTS // width), -width))
+    height = min(_PATCH_POINTS // width, _whole(across))
     return SquareTile(across, (height, width), max(1, min(4, height * width // 256)))
 
 
@@ -150,7 +157,7 @@ def _beyond(loop: Loop, side: int) -> float:
 def _whole(loop: Loop) -> int:
     """The side that covers a loop."""
     size = loop[0].known
-    return _POINTS if size is None else power_of_two(size)
+    return _PATCH_POINTS if size is None else power_of_two(size)
 
 
 def _side(task: LoopTask, parallel: Sequence[Loop], target: GpuTarget) -> int:

@@ -34,6 +34,8 @@ _LINE = 128  # bytes of a line of the first-level cache
 _SECTOR = 32  # bytes that an access brings from memory
 _HELD = 32768  # elements of columns that a program holds in registers
 _SHORT_ROW = 256  # elements
+_SHORT_TILE = 512  # elements of short rows of a program
+_MANY = 64  # programs for each processor from which on these are twice as many
 _FEW_ELEMENTS = 256  # of a warp
 _ELEMENTS = 1024
 _FAST = 8192  # of these, if there are programs enough for all SMs
@@ -238,21 +240,25 @@ def _tiles(rows: Rows, target: GpuTarget) -> tuple[RowTile, ...]:
     height, width = _shape(rows, target)
     whole = rows.length.known is not None and width >= rows.length.factor
     piece = 0 if whole else _piece(rows)
-    most, share = (16, _share(rows, height, width, target)) if whole else (8, 256)
+    most, share = (16, _share(rows, height, target)) if whole else (8, 256)
     warps = max(1, min(most, height * width // share))
+    if _is_short(rows):  # a warp has about four rows
+        warps = max(1, min(4, height // 4))
     if width == _LONG_CHUNK and not whole:
         warps = 16
     last = RowTile(height, width, whole, power_of_two(warps), 1 if whole else 2, "passes" * bool(piece))
     return (RowTile(1, piece, True, _KEPT_WARPS, 1, "kept"), last) if piece else (last,)
 
 
-def _share(rows: Rows, height: int, width: int, target: GpuTarget) -> int:
-    """The elements of a tile for each warp: few where a warp would work on many short rows one after the other, or
-    where other programs do not hide its waiting."""
+def _share(rows: Rows, height: int, target: GpuTarget) -> int:
+    """The elements of a tile for each warp: few where other programs do not hide its waiting."""
     programs = -(-(rows.count.known or 1 << 20) // height)
-    if programs < 2 * target.processors or (width <= _SHORT_ROW and lies_along(rows)):
-        return _FEW_ELEMENTS
-    return _ELEMENTS
+    return _FEW_ELEMENTS if programs < 2 * target.processors else _ELEMENTS
+
+
+def _is_short(rows: Rows) -> bool:
+    length = rows.length.known
+    return length is not None and power_of_two(length) <= _SHORT_ROW and lies_along(rows)
 
 
 def _piece(rows: Rows) -> int:
@@ -306,8 +312,10 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
         return height, max(1, min(_TILE // height, power_of_two(length or _CHUNK)))
     if length is None or power_of_two(length) > _ROW:
         return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
-    width = power_of_two(length)
-    height = max(1, min(_TILE // width, power_of_two(count)))
+    width, tile = power_of_two(length), _TILE
+    if _is_short(rows):
+        tile = _SHORT_TILE if count * width <= _SHORT_TILE * _MANY * target.processors else 2 * _SHORT_TILE
+    height = max(1, min(tile // width, power_of_two(count)))
     while height > 1 and -(-count // height) < target.processors:
         height //= 2
     return height, width

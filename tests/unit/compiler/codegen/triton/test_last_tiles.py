@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from tests.unit.compiler.codegen.triton.building import generate, interpret, random
@@ -9,7 +11,7 @@ from tests.unit.compiler.codegen.triton.texts import nest, tensor
 
 from motet.artifact.dtypes import DTYPES
 
-APART = "// 1024:"
+APART = re.compile(r"// (256|1024):")
 DYNAMIC = """
 #same = affine_map<(i, j) -> (i, j)>
 func.func @main(%x: tensor<?x?xf16>) -> tensor<?x?xf16> {
@@ -30,13 +32,13 @@ def source(counts: tuple[int, ...], dtype: str) -> str:
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 @pytest.mark.parametrize(("shape", "apart"), [
-    ((1, 1), False), ((7, 73), False), ((1, 1023), True), ((3, 683), True), ((1, 2047), True), ((1, 2049), True),
+    ((1, 1), False), ((7, 13), False), ((1, 1023), True), ((3, 683), True), ((1, 2047), True), ((1, 2049), True),
     ((1, 2048), False), ((25, 121), True), ((5, 8 * 121), False),
 ])
 def test_numbers_of_all_tiles_are_right(shape: tuple[int, int], apart: bool, dtype: str) -> None:
     made = generate(source(shape, dtype))
     (program,) = made.programs.values()
-    assert (APART in program.forms[0].source) == apart
+    assert bool(APART.search(program.forms[0].source)) == apart
     x = random(*shape).astype(DTYPES[dtype])
     np.testing.assert_array_equal(interpret(made, [x])[0], x + x)
 
@@ -45,6 +47,6 @@ def test_numbers_of_all_tiles_are_right(shape: tuple[int, int], apart: bool, dty
 def test_tiles_of_dynamic_extents_are_apart(shape: tuple[int, int]) -> None:
     made = generate(DYNAMIC)
     (program,) = made.programs.values()
-    assert APART in program.forms[0].source
+    assert APART.search(program.forms[0].source)
     x = random(*shape).astype("float16")
     np.testing.assert_array_equal(interpret(made, [x])[0], x + x)
