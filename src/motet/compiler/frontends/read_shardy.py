@@ -35,6 +35,9 @@ def read_shardy(module: ir.Module) -> None:
         if op.operation.name == "func.func":
             _read_attributes(op.operation, meshes)
     for op in find_operations(module, "sdy.sharding_constraint", "sdy.reshard"):
+        if not ir.RankedTensorType(op.results[0].type).rank:  # such as in the bodies of reductions
+            _replace(op, [op.operands[0]])
+            continue
         sharding = _parse(str(op.attributes["sharding"]), op.location, meshes)
         _replace(op, [_create(SHARD_OP, op.results[0].type, op.operands[0], sharding, op)])
     for op in find_operations(module, "sdy.manual_computation"):

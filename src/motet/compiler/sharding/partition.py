@@ -106,9 +106,11 @@ class Partitioner:
             self.values[op.results[0]] = DividedValue(parts, None)
         elif op.name == TO_GLOBAL:
             self.values[op.results[0]] = DividedValue(self._local(op.operands[0]), sharding_of(op))
-        elif op.name == SHARD_OP:
+        elif op.name == SHARD_OP and self.values[op.operands[0]].sharding is not None:
             wanted = sharding_of(op)
             self.values[op.results[0]] = DividedValue(self._as(op.operands[0], wanted), wanted)
+        elif op.name == SHARD_OP:  # over axes that the parts are repeated on
+            self.values[op.results[0]] = self.values[op.operands[0]]
         elif op.name == DEVICE_INDEX:
             numbers = [self.writer.number(device, op.results[0].type) for device in range(self.mesh.devices)]
             self.values[op.results[0]] = DividedValue(numbers, None)

@@ -132,7 +132,7 @@ def _given(
     operations = [entry.operation for entry in block.operations]
     local = local_values(operations)
     for op in operations:
-        if op.name == SHARD_OP:
+        if op.name == SHARD_OP and op.results[0] not in local:
             sharding = sharding_of(op)
             _check(op.results[0], sharding, mesh, op.name, op.location)
             found[op.results[0]] = GivenSharding(sharding)

@@ -250,6 +250,28 @@ def test_stablehlos_broadcast_sends_the_first_of_each_group():
     np.testing.assert_array_equal(run(text, x), np.concatenate([part[2], 0 * part[1], part[2], part[2]]))
 
 
+def test_shardings_over_other_axes_of_values_of_one_device_are_left_out():
+    text = """module {
+  sdy.mesh @mesh = <["a"=2, "b"=2]>
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x4xf32> {
+    %y = sdy.manual_computation(%x) in_shardings=[<@mesh, [{}, {"a"}]>] out_shardings=[<@mesh, [{}, {}]>]
+        manual_axes={"a"} (%p: tensor<4x4xf32>) {
+      %s = "stablehlo.all_reduce"(%p) <{replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>}> ({
+      ^bb0(%l: tensor<f32>, %r: tensor<f32>):
+        %t = stablehlo.add %l, %r : tensor<f32>
+        %u = sdy.sharding_constraint %t <@mesh, []> : tensor<f32>
+        stablehlo.return %u : tensor<f32>
+      }) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+      %z = sdy.sharding_constraint %s <@mesh, [{"b"}, {}]> : tensor<4x4xf32>
+      sdy.return %z : tensor<4x4xf32>
+    } : (tensor<4x8xf32>) -> tensor<4x4xf32>
+    return %y : tensor<4x4xf32>
+  }
+}"""
+    x = numbers(4, 8)
+    np.testing.assert_allclose(run(text, x), x[:, :4] + x[:, 4:], rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_replicas_know_their_number():
     x = numbers(16, 8)
