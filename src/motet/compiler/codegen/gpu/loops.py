@@ -20,7 +20,7 @@ from motet.compiler.targets.gpu import GpuTarget
 _POINTS = 512
 _SHORT_POINTS = 1024  # of results of at most 16 bits: an access of 16 bytes for each thread
 _MANY_POINTS = 2048  # of these, if there are many
-_FEW_POINTS = 256  # where there are few in all
+_FEW_POINTS = 256  # where there are few in all; twice as many of at most 16 bits
 _FEW, _MANY = 4, 16  # programs for each processor
 _PATCH_POINTS = 1024
 _VECTOR = 8  # elements of such an access
@@ -93,8 +93,8 @@ def _tiles(
     short = all(item_bytes(place.dtype) <= 2 for place in task.stored.values())
     apart = short and not task.gathers and (count.known is None or count.factor % _VECTOR != 0)
     if not short or (count.known or 0) < _MANY * _MANY_POINTS * target.processors:
-        points = _SHORT_POINTS if short else _POINTS
-        while count.known is not None and points > _FEW_POINTS and count.factor < _FEW * points * target.processors:
+        points, least = (_SHORT_POINTS, 2 * _FEW_POINTS) if short else (_POINTS, _FEW_POINTS)
+        while count.known is not None and points > least and count.factor < _FEW * points * target.processors:
             points //= 2
         return (_line(parallel, points, apart=apart),)
     # the smaller tile in case registers do not suffice

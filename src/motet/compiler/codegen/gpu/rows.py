@@ -42,6 +42,7 @@ _FAST = 8192  # of these, if there are programs enough for all SMs
 _FEW = 64  # elements up to which a reduction of windows is a loop for every point
 _SERIAL = 8  # the same, of rows across memory: two rounds of reads under way together
 _LANE = 512  # rows
+_WIDE = 64  # rows across memory that are read side by side
 
 Strides = dict[int, Extent]
 
@@ -306,9 +307,10 @@ def _shape(rows: Rows, target: GpuTarget) -> tuple[int, int]:
     length = rows.length.known
     count = rows.count.known or 1 << 20
     if not lies_along(rows):
-        if length is not None and holds(rows):
+        many = _passes(rows) == 1 and count >= 2 * _WIDE * target.processors  # whole lines are then read faster
+        if length is not None and holds(rows) and not many:
             return _columns(rows, power_of_two(length), target)
-        height = _height(rows, 64, 16, target)
+        height = _height(rows, _WIDE, 16, target)
         return height, max(1, min(_TILE // height, power_of_two(length or _CHUNK)))
     if length is None or power_of_two(length) > _ROW:
         return 1, _LONG_CHUNK if length is not None and _passes(rows) > 1 else _CHUNK * 2
@@ -331,10 +333,10 @@ def holds(rows: Rows) -> bool:
 
 def _columns(rows: Rows, width: int, target: GpuTarget) -> tuple[int, int]:
     """The shape of a tile of whole rows that lie across memory: a sector of each line or more, half a sector if the
-    registers of a block do not hold more."""
+    registers of a block do not hold more; small if nothing is held for a second pass."""
     line = _line(rows) if _line(rows) * width <= _ROW else max(1, _line(rows) // 2)
-    height = _height(rows, min(_FAST // width, max(64, _TILE // width)), line, target)
-    return height, width
+    most = min(_FAST // width, max(64 if _passes(rows) > 1 else 16, _TILE // width))
+    return _height(rows, most, line, target), width
 
 
 def _height(rows: Rows, most: int, least: int, target: GpuTarget) -> int:

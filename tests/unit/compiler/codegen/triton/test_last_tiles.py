@@ -11,7 +11,7 @@ from tests.unit.compiler.codegen.triton.texts import nest, tensor
 
 from motet.artifact.dtypes import DTYPES
 
-APART = re.compile(r"// (256|1024):")
+APART = re.compile(r"// (512|1024):")
 DYNAMIC = """
 #same = affine_map<(i, j) -> (i, j)>
 func.func @main(%x: tensor<?x?xf16>) -> tensor<?x?xf16> {
