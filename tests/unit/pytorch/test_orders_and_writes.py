@@ -172,3 +172,16 @@ def test_distances_of_pairs_and_written_diagonals() -> None:
 def test_places_of_i32() -> None:
     x, i = torch.randn(5, 7), torch.tensor([4, -1, 0], dtype=torch.int32)
     check([lambda x, i: x[i], lambda x, i: x[:, i], lambda x, i: x[i, i.long()], lambda x, i: x[i[:, None], i]], x, i)
+
+
+@pytest.mark.parametrize("shape, dim, count", [
+    ((1, 8, 32, 16), 2, 5), ((3, 4, 7, 5), 1, 2), ((2, 9, 6), 1, 3), ((2, 9, 6), 2, 4), ((1, 1, 9, 1, 4), 2, 3),
+    ((4, 1, 5), 1, 1), ((2, 3, 8, 1), 2, 4),
+])
+def test_rows_are_written_along_any_dimension(shape: tuple[int, ...], dim: int, count: int) -> None:
+    x, places = torch.randn(shape), torch.randperm(shape[dim])[:count]
+    rows = torch.randn([count if axis == dim else extent for axis, extent in enumerate(shape)])
+    check([
+        lambda x, i, v: x.index_copy(dim, i, v), lambda x, i, v: x.index_add(dim, i, v),
+        lambda x, i, v: torch.ops.aten.index_put(x, [None] * dim + [i], v, True),
+    ], x, places, rows)

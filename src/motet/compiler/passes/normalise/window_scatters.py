@@ -8,9 +8,10 @@
     tm_tensor.scatter {dimension_map = [0, 1]} ins(%p#2, %c)
         where %k is the same for all j
 
-The torch-mlir wheel writes each scatter as one of single elements, whose operands are gathered element by element: the
-coordinates of an update in the updates' tensor are its number, divided and reduced by constant extents. Trailing
-dimensions whose index is the update's own coordinate, on which no other index depends, are a window.
+The torch-mlir wheel writes each scatter as one of single elements. Their operands are gathered element by element: the
+coordinates of an update in the updates' tensor are its number, divided and reduced by constant extents; or they are
+tensors over all coordinates, reshaped to lists. Dimensions whose index is the update's own coordinate, on which no
+other index depends, are a window, if the last one is: rows written along a dimension in between, as to a cache, too.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from motet.compiler.ir._mlir import ir
 from motet.compiler.ir.attributes import integer_constant, reassociation_attribute, static_or_none
 from motet.compiler.ir.create import create
 from motet.compiler.ir.find import find_operations
-from motet.compiler.ir.nests import nest
+from motet.compiler.ir.nests import copied, is_elementwise, nest, steps_of
 from motet.compiler.passes.base import FunctionPass
 
 _SCATTER = "tm_tensor.scatter"
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,19 @@ class _Updates:
 
 
 def _rewrite(scatter: ir.Operation) -> bool:
-    if ir.RankedTensorType(scatter.operands[0].type).rank != 1:
-        return False
-    found = _updates(scatter)
+    gathered = ir.RankedTensorType(scatter.operands[0].type).rank == 1
+    found = _updates(scatter) if gathered else _listed_updates(scatter)
     if found is None or 0 in found.extents:
         return False
-    outer = _outer(found, ir.RankedTensorType(scatter.results[0].type).shape)
-    window = found.extents[outer:]
-    count = math.prod(found.extents[:outer])
-    columns = [_column(column, found.extents, outer, count, scatter) for column in found.columns[:outer]]
-    groups = [list(range(outer)), *([axis] for axis in range(outer, len(found.extents)))]
-    updates = _reshaped(found.tensor, [count, *window], groups, "tensor.collapse_shape", scatter)
+    indexed = _indexed(found, ir.RankedTensorType(scatter.results[0].type).shape)
+    if not gathered and len(indexed) == len(found.extents):
+        return False
+    count = math.prod(found.extents[axis] for axis in indexed)
+    columns = [_column(found.columns[axis], found.extents, indexed, count, scatter) for axis in indexed]
     attributes = {name: scatter.attributes[name] for name in scatter.attributes}
-    attributes["dimension_map"] = ir.DenseI64ArrayAttr.get(list(_dimensions(scatter))[:outer])
-    made = create(
-        _SCATTER, [scatter.results[0].type], [updates, _joined(columns, scatter), scatter.operands[2]], scatter,
-        attributes, 1,
-    )
+    attributes["dimension_map"] = ir.DenseI64ArrayAttr.get([_dimensions(scatter)[axis] for axis in indexed])
+    operands = [_windows(found, indexed, count, scatter), _joined(columns, scatter), scatter.operands[2]]
+    made = create(_SCATTER, [scatter.results[0].type], operands, scatter, attributes, 1)
     scatter.regions[0].blocks[0].append_to(made.regions[0])
     scatter.results[0].replace_all_uses_with(made.results[0])
     scatter.erase()
@@ -88,20 +86,22 @@ def _dimensions(scatter: ir.Operation) -> tuple[int, ...]:
     return tuple(ir.DenseI64ArrayAttr(scatter.attributes["dimension_map"]))
 
 
-def _outer(found: _Updates, shape: Sequence[int]) -> int:
-    """The number of leading dimensions that are not part of the window, at least one."""
+def _indexed(found: _Updates, shape: Sequence[int]) -> list[int]:
+    """The dimensions that are not part of the window: at least one, and all if the last one is among them."""
     rank = len(found.columns)
+    every = list(range(len(found.extents)))
     if rank != len(found.extents) or rank != len(shape):
-        return len(found.extents)
-    outer = rank
-    while outer > 1:
-        axis = outer - 1
+        return every
+    window: list[int] = []
+    for axis in reversed(range(rank)):
         column = found.columns[axis]
         own = column.tensor is None and column.axis == axis and found.extents[axis] <= shape[axis]
-        if not own or any(not _is_constant_along(each, axis) for each in found.columns[:axis]):
-            break
-        outer -= 1
-    return outer
+        others = [each for number, each in enumerate(found.columns) if number != axis]
+        if own and len(window) < rank - 1 and all(_is_constant_along(each, axis) for each in others):
+            window.append(axis)
+        elif not window:
+            return every
+    return [axis for axis in every if axis not in window]
 
 
 def _is_constant_along(column: _UpdatePart, axis: int) -> bool:
@@ -166,6 +166,65 @@ def _columns(indices: ir.Value, rank: int) -> list[ir.Value] | None:
         found[offsets[1]] = owner.operands[0]
         indices = owner.operands[1]
     return [found[axis] for axis in range(rank)]
+
+
+def _listed_updates(scatter: ir.Operation) -> _Updates | None:
+    """The same, of updates and columns over all coordinates that are reshaped to lists."""
+    elements, indices, original = scatter.operands
+    rank = ir.RankedTensorType(original.type).rank
+    joined = indices.owner
+    if _dimensions(scatter) != tuple(range(rank)) or isinstance(joined, ir.Block) or joined.name != "tensor.concat":
+        return None
+    tensor, columns = _unlisted(elements), [_unlisted(column) for column in joined.operands]
+    kind = ir.RankedTensorType(tensor.type)
+    sizes = list(ir.RankedTensorType(elements.type).shape)
+    if not kind.has_static_shape or sizes != [math.prod(kind.shape), *[1] * rank] or len(columns) != rank:
+        return None
+    extents = tuple(kind.shape)
+    parts = [_listed_part(column, axis, extents) for axis, column in enumerate(columns)]
+    known = [part for part in parts if part is not None]
+    return _Updates(extents, tensor, tuple(known)) if len(known) == rank else None
+
+
+def _unlisted(value: ir.Value) -> ir.Value:
+    """The tensor of which reshapes made `value`."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in _RESHAPES:
+        value = value.owner.operands[0]
+    return value
+
+
+def _listed_part(column: ir.Value, position: int, extents: tuple[int, ...]) -> _UpdatePart | None:
+    """What a column consists of, the indices along dimension `position`."""
+    if position < len(extents) and extents[position] == 1 and _is_zero(column):
+        return _UpdatePart(None, position)
+    if tuple(ir.RankedTensorType(column.type).shape) != extents:
+        return None
+    source = None if isinstance(column.owner, ir.Block) else copied(column.owner.operation)
+    if source is None or not _counts(source):
+        return _UpdatePart(column)
+    read = ir.AffineMapAttr(next(iter(ir.ArrayAttr(column.owner.attributes["indexing_maps"])))).value.results[0]
+    whole = isinstance(read, ir.AffineDimExpr)
+    axis = ir.AffineDimExpr(read).position if whole else -1
+    return _UpdatePart(None, axis) if whole and is_elementwise(column.owner.operation) else _UpdatePart(column)
+
+
+def _counts(tensor: ir.Value) -> bool:
+    """Whether a vector numbers its elements."""
+    owner = tensor.owner
+    if isinstance(owner, ir.Block) or owner.name != "linalg.generic" or ir.RankedTensorType(tensor.type).rank != 1:
+        return False
+    return steps_of(owner.operation) == ["linalg.index", "arith.index_cast", "linalg.yield"]
+
+
+def _is_zero(tensor: ir.Value) -> bool:
+    """Whether all elements are 0."""
+    owner = tensor.owner
+    if isinstance(owner, ir.Block) or owner.name != "linalg.generic":
+        return False
+    source = copied(owner.operation)
+    if source is not None and isinstance(source.type, ir.RankedTensorType):
+        return _is_zero(source)
+    return steps_of(owner.operation) == ["linalg.yield"] and integer_constant(_yielded(owner.operation, tensor)) == 0
 
 
 @dataclass(frozen=True)
@@ -245,15 +304,43 @@ def _divided(generic: ir.Operation) -> dict[ir.Value, tuple[int, int]]:
 # -- writing -------------------------------------------------------------------------------------------
 
 
+def _windows(found: _Updates, indexed: Sequence[int], count: int, at: ir.Operation) -> ir.Value:
+    """The updates as windows: of the last dimensions, or, where some in between are indexed, of all dimensions."""
+    rank, outer = len(found.extents), len(indexed)
+    kept = [axis for axis in range(rank) if axis not in indexed]
+    inner = [found.extents[axis] for axis in kept]
+    groups = [list(range(outer)), *([axis] for axis in range(outer, rank))]
+    if list(indexed) == list(range(outer)):
+        return _reshaped(found.tensor, [count, *inner], groups, "tensor.collapse_shape", at)
+    order = [*indexed, *kept]
+    kind = ir.RankedTensorType(found.tensor.type)
+    turned = ir.RankedTensorType.get([found.extents[axis] for axis in order], kind.element_type)
+    read = ir.AffineMap.get_permutation([order.index(axis) for axis in range(rank)])
+    moved = nest(
+        at, [found.tensor], create("tensor.empty", [turned], [], at).result, [read, ir.AffineMap.get_identity(rank)],
+        lambda block: block.arguments[0],
+    )
+    listed = _reshaped(moved, [count, *inner], groups, "tensor.collapse_shape", at)
+    shape = [count, *(1 if axis in indexed else found.extents[axis] for axis in range(rank))]
+    split: list[list[int]] = [[0]]
+    before: list[int] = []
+    for axis in range(rank):  # dimensions of extent 1 are split off the next one
+        before.append(axis + 1)
+        if axis not in indexed:
+            split.append(before)
+            before = []
+    return _reshaped(listed, shape, split, "tensor.expand_shape", at)
+
+
 def _column(
-    column: _UpdatePart, extents: Sequence[int], outer: int, count: int, at: ir.Operation
+    column: _UpdatePart, extents: Sequence[int], indexed: Sequence[int], count: int, at: ir.Operation
 ) -> ir.Value:
-    """The indices along one dimension, `count`x1, for the coordinates before `outer`."""
+    """The indices along one dimension, `count`x1, for the coordinates of `indexed`."""
     if column.tensor is None:
-        tensor = _positions(extents[:outer], column.axis, at)
+        tensor = _positions([extents[axis] for axis in indexed], list(indexed).index(column.axis), at)
     else:
         kind = ir.RankedTensorType(column.tensor.type)
-        sizes = [*extents[:outer], *[1] * (len(extents) - outer)]
+        sizes = [extent if axis in indexed else 1 for axis, extent in enumerate(extents)]
         slice_ = create(
             "tensor.extract_slice", [ir.RankedTensorType.get(sizes, kind.element_type)], [column.tensor], at,
             {
@@ -263,7 +350,7 @@ def _column(
                 "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
             },
         )
-        tensor = slice_.result if outer < len(extents) else column.tensor
+        tensor = slice_.result if len(indexed) < len(extents) else column.tensor
     rank = ir.RankedTensorType(tensor.type).rank
     flat = tensor if rank == 1 else _reshaped(tensor, [count], [list(range(rank))], "tensor.collapse_shape", at)
     return _reshaped(flat, [count, 1], [[0, 1]], "tensor.expand_shape", at)
