@@ -57,6 +57,7 @@ FUSE_FOR_GPU: tuple[Step, ...] = (
     "fuse-attention",
     "reshape-rows",
     "fold-widening-casts{all-readers=true}",
+    "compute-slices",
     "flatten-concats",
     "distribute-concats",
     "sink-reshapes",
