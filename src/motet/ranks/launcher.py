@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from motet.runtime.launching import INSTALL, launched
 
 if TYPE_CHECKING:
     from motet.ranks.mpi import MpiTransport
+
+_FORWARDED = 0.5  # seconds for the launcher to pass on what was written, which it drops when a job is aborted
 
 
 def transport_of_launcher() -> MpiTransport:
@@ -44,6 +47,7 @@ def _end_together(transport: MpiTransport) -> None:
         if transport.lost:
             sys.stdout.flush()
             sys.stderr.flush()
+            time.sleep(_FORWARDED)
             transport.abort("a rank is lost")
 
     sys.excepthook = show
