@@ -7,6 +7,7 @@ reads at places of i32."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -102,7 +103,13 @@ def _widened(indices: Sequence[Any]) -> list[Any] | None:
 
 def _put_by_mask(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """index_put by one mask over leading dimensions, with the same value for all selected elements; an index that is a
-    tensor of rank 0, for which torch-mlir crashes, becomes a vector."""
+    tensor of rank 0, for which torch-mlir crashes, becomes a vector; dimensions between indexed ones come last."""
+    dims = [dim for dim, index in enumerate(indices) if index is not None]
+    masks = [dim for dim in dims if indices[dim].dtype in (torch.bool, torch.uint8)]
+    if not masks and any(after - dim > 1 for dim, after in pairwise(dims)):
+        order = [*dims, *(dim for dim in range(x.ndim) if dim not in dims)]  # as the selected elements lie
+        made = torch.ops.aten.index_put.default(x.permute(order), [indices[dim] for dim in dims], values, accumulate)
+        return made.permute([order.index(dim) for dim in range(x.ndim)])
     if any(index is not None and index.ndim == 0 and index.dtype != torch.bool for index in indices):
         lines = [index.reshape(1) if index is not None and index.ndim == 0 else index for index in indices]
         return torch.ops.aten.index_put.default(x, lines, values, accumulate)

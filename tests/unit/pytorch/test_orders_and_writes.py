@@ -185,3 +185,13 @@ def test_rows_are_written_along_any_dimension(shape: tuple[int, ...], dim: int, 
         lambda x, i, v: x.index_copy(dim, i, v), lambda x, i, v: x.index_add(dim, i, v),
         lambda x, i, v: torch.ops.aten.index_put(x, [None] * dim + [i], v, True),
     ], x, places, rows)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_elements_are_written_at_dimensions_apart(accumulate: bool) -> None:
+    x, i, j = torch.randn(4, 6, 5, 3), torch.tensor([1, 3, -4]), torch.tensor([[0], [4]])
+    put = torch.ops.aten.index_put
+    check([lambda x, i, j, v: put(x, [i, None, j], v, accumulate)], x, i, j, torch.randn(2, 3, 6, 3))
+    check([lambda x, i, v: put(x, [None, i, None, i % 3], v, accumulate)], x, i, torch.randn(3, 4, 5))
+    check([lambda x, i, v: put(x, [i, None, None, i % 3], v, accumulate)], x, i, torch.tensor(2.5))
+    check([lambda x, i, v: put(x, [i, None, torch.tensor(2)], v, accumulate)], x, i, torch.randn(3, 6, 3))
