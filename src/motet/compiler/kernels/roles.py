@@ -84,6 +84,13 @@ def role_of(operation: ir.Operation) -> Role:
     return Role.OPAQUE
 
 
+def unaliased(value: ir.Value) -> ir.Value:
+    """The tensor whose elements `value` has under another shape, or `value` itself."""
+    while not isinstance(value.owner, ir.Block) and value.owner.name in ALIASES:
+        value = value.owner.operands[0]
+    return value
+
+
 def is_convolution(operation: ir.Operation) -> bool:
     """Whether the role is that of a convolution, which an operation without a reduction is not."""
     if operation.name != "linalg.generic" or "reduction" not in str(operation.attributes["iterator_types"]):

@@ -19,7 +19,7 @@ from math import prod
 from motet.compiler.ir._mlir import arith, ir
 from motet.compiler.ir.functions import public_functions
 from motet.compiler.ir.program import Program
-from motet.compiler.kernels.roles import ALIASES, Role, computes_its_points, role_of, structure_of
+from motet.compiler.kernels.roles import Role, computes_its_points, role_of, structure_of, unaliased
 from motet.compiler.passes.base import Pass
 from motet.compiler.passes.fuse.inline_indices import gathers
 from motet.compiler.passes.fuse.marks import MARK
@@ -111,8 +111,7 @@ def _ends_product(maker: ir.Operation) -> bool:
 
 def _source(value: ir.Value) -> ir.Operation | None:
     """The operation that computes a tensor, under whatever shape; None for arguments and constants."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in ALIASES:
-        value = value.owner.operands[0]
+    value = unaliased(value)
     if isinstance(value.owner, ir.Block) or value.owner.name == "arith.constant":
         return None
     return value.owner.operation

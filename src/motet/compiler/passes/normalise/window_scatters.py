@@ -25,10 +25,10 @@ from motet.compiler.ir.attributes import integer_constant, reassociation_attribu
 from motet.compiler.ir.create import create
 from motet.compiler.ir.find import find_operations
 from motet.compiler.ir.nests import copied, is_elementwise, nest, steps_of
+from motet.compiler.kernels.roles import unaliased
 from motet.compiler.passes.base import FunctionPass
 
 _SCATTER = "tm_tensor.scatter"
-_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _listed_updates(scatter: ir.Operation) -> _Updates | None:
     joined = indices.owner
     if _dimensions(scatter) != tuple(range(rank)) or isinstance(joined, ir.Block) or joined.name != "tensor.concat":
         return None
-    tensor, columns = _unlisted(elements), [_unlisted(column) for column in joined.operands]
+    tensor, columns = unaliased(elements), [unaliased(column) for column in joined.operands]
     kind = ir.RankedTensorType(tensor.type)
     sizes = list(ir.RankedTensorType(elements.type).shape)
     if not kind.has_static_shape or sizes != [math.prod(kind.shape), *[1] * rank] or len(columns) != rank:
@@ -184,13 +184,6 @@ def _listed_updates(scatter: ir.Operation) -> _Updates | None:
     parts = [_listed_part(column, axis, extents) for axis, column in enumerate(columns)]
     known = [part for part in parts if part is not None]
     return _Updates(extents, tensor, tuple(known)) if len(known) == rank else None
-
-
-def _unlisted(value: ir.Value) -> ir.Value:
-    """The tensor of which reshapes made `value`."""
-    while not isinstance(value.owner, ir.Block) and value.owner.name in _RESHAPES:
-        value = value.owner.operands[0]
-    return value
 
 
 def _listed_part(column: ir.Value, position: int, extents: tuple[int, ...]) -> _UpdatePart | None:
