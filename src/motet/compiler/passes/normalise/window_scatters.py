@@ -73,7 +73,7 @@ def _rewrite(scatter: ir.Operation) -> bool:
     count = math.prod(found.extents[axis] for axis in indexed)
     columns = [_column(found.columns[axis], found.extents, indexed, count, scatter) for axis in indexed]
     attributes = {name: scatter.attributes[name] for name in scatter.attributes}
-    attributes["dimension_map"] = ir.DenseI64ArrayAttr.get([_dimensions(scatter)[axis] for axis in indexed])
+    attributes["dimension_map"] = ir.DenseI64ArrayAttr.get(indexed)
     operands = [_windows(found, indexed, count, scatter), _joined(columns, scatter), scatter.operands[2]]
     made = create(_SCATTER, [scatter.results[0].type], operands, scatter, attributes, 1)
     scatter.regions[0].blocks[0].append_to(made.regions[0])
